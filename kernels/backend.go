@@ -41,9 +41,14 @@ type Backend interface {
 	// EmbedBackward: dw[ids[n]] += scale·dy[n], rows in ascending n.
 	EmbedBackward(dw Weight, dy, ids Tensor, scale float32)
 
-	// RMSNorm: y = x/√(mean(x²)+eps)·w (keep: y += …), rows of [N, C]; inv [N, 1] keeps 1/√(…).
+	// Gather: y[i] = x[rows[i]], y [M, C], rows I32 [1, M]. ScatterAdd: y[rows[i]] += x[i], i ascending.
+	Gather(y, x, rows Tensor)
+	ScatterAdd(y, x, rows Tensor)
+
+	// RMSNorm: y = x/√(mean(x²)+eps)·w (keep: y += …). x [N, C], w [1, W] with W dividing C: every
+	// run of W channels is normalised by itself (heads); inv [N, C/W] keeps 1/√(…).
 	RMSNorm(y, inv, x, w Tensor, eps float32, keep bool)
-	// RMSNormBackward: dx = … (keep: dx += …), dw [1, C] += … unless absent.
+	// RMSNormBackward: dx = … (keep: dx += …), dw [1, W] += … (rows, then runs, ascending) unless absent.
 	RMSNormBackward(dx, dw, dy, x, w, inv Tensor, keep bool)
 
 	// MatMul computes every product of the same x [N, In].
