@@ -1,0 +1,5 @@
+package vec
+
+func supported() []ISA { return nil }
+
+func kernelsFor(ISA) *Kernels { return genericKernels() }
