@@ -40,4 +40,32 @@ type Kernels struct {
 	Gemv        [NumFormats]func(*GemvArgs)
 	Decode      [NumFormats]func(*DecodeArgs)
 	Transpose16 func(*TransposeArgs)
+
+	SumSquares      func(*SumSquaresArgs)
+	Dot             func(*DotArgs)
+	RMSNorm         func(*RMSNormArgs)
+	RMSNormBackward func(*RMSNormBackwardArgs)
+	SwiGLU          func(*SwiGLUArgs)
+	SwiGLUBackward  func(*SwiGLUBackwardArgs)
+	GeGLU           func(*GeGLUArgs)
+	GeGLUBackward   func(*GeGLUBackwardArgs)
+
+	Add             func(*AddArgs)
+	Scale           func(*ScaleArgs)
+	Axpy            func(*AxpyArgs)
+	Mul             func(*MulArgs)
+	Softcap         func(*SoftcapArgs)
+	SoftcapBackward func(*SoftcapBackwardArgs)
+	AdamW           func(*AdamWArgs)
+	RoPE            func(*RoPEArgs)
+
+	LogSumExpChunk func(*LogSumExpChunkArgs)
+	SoftmaxGrad    func(*SoftmaxGradArgs)
+	Exp            func(*ExpArgs)
+	ArgMax         func(*ArgMaxArgs)
+
+	AttnForward    func(*AttnArgs)
+	AttnFinish     func(*AttnFinishArgs)
+	AttnBackwardQ  func(*AttnBackwardQArgs)
+	AttnBackwardKV func(*AttnBackwardKVArgs)
 }
