@@ -1,0 +1,62 @@
+package ref
+
+import (
+	"graft/kernels"
+	"graft/kernels/quant"
+)
+
+// Float is a storage type: float32 as backends store, or float64 for exact derivatives.
+type Float interface{ float32 | float64 }
+
+// Matrix is a dense matrix of rows; element (i, j) is V[i*Stride+j]. The zero Matrix means "absent".
+type Matrix[T Float] struct {
+	Rows, Cols, Stride int
+	V                  []T
+}
+
+// NewMatrix makes a zero [rows, cols] matrix.
+func NewMatrix[T Float](rows, cols int) Matrix[T] {
+	return Matrix[T]{Rows: rows, Cols: cols, Stride: cols, V: make([]T, rows*cols)}
+}
+
+// Present tells whether there are any elements.
+func (m Matrix[T]) Present() bool { return m.V != nil }
+
+// Row is row i, shared with the matrix.
+func (m Matrix[T]) Row(i int) []T { return m.V[i*m.Stride : i*m.Stride+m.Cols] }
+
+// matrix views a float32 tensor on the host.
+func matrix(t kernels.Tensor) Matrix[float32] {
+	if !t.Present() {
+		return Matrix[float32]{}
+	}
+	return Matrix[float32]{Rows: t.Rows, Cols: t.Cols, Stride: t.Stride, V: t.F32()}
+}
+
+// weights views a packed F32 weight, or decodes another format.
+func weights(w kernels.Weight) Matrix[float32] {
+	if !w.Present() {
+		return Matrix[float32]{}
+	}
+	if w.Format == quant.F32 {
+		return matrix(w.Flat().Reshape(w.Out, w.In))
+	}
+	m := NewMatrix[float32](w.Out, w.In)
+	quant.Decode(m.V, w.Format, packed(w))
+	return m
+}
+
+// packed is the raw rows of a weight, which is how this backend packs.
+func packed(w kernels.Weight) []byte { return w.Mem.Host[w.Off : w.Off+w.Bytes] }
+
+// dot is Σ a·b in float64, in ascending order.
+func dot[T Float](a, b []T) float64 {
+	var sum float64
+	for i, v := range a {
+		sum += float64(float64(v) * float64(b[i]))
+	}
+	return sum
+}
+
+// grow adds delta to a parameter's gradient as stored: one rounding an addition.
+func grow[T Float](p *T, delta float64) { *p = T(float64(*p) + delta) }
