@@ -36,8 +36,20 @@ func Run(t *testing.T, b kernels.Backend) {
 
 func sections() []section {
 	return []section{
+		{"Move", testMove},
 		{"Pack", testPack},
+		{"Embed", testEmbed},
+		{"EmbedBackward", testEmbedBackward},
+		{"RMSNorm", testRMSNorm},
+		{"RMSNormBackward", testRMSNormBackward},
 		{"MatMul", testMatMul},
+		{"RoPE", testRoPE},
+		{"WriteKV", testWriteKV},
+		{"Attention", testAttention},
+		{"AttentionBackward", testAttentionBackward},
+		{"GLU", testGLU},
+		{"AdamW", testAdamW},
+		{"SumSquares", testSumSquares},
 	}
 }
 
@@ -54,6 +66,7 @@ type check struct {
 	// floor is the least size that errors are relative to; otherwise it is the largest value of the
 	// result, since what cancels to a small value has the error of what it was made of.
 	floor float64
+	each  bool // errors are relative to each value itself, or to floor if that is larger
 	exact bool // bits equal to ref's: the operation rounds once, or not at all
 	rows  bool // the row law: the same bits however rows are split into calls and however strided
 	grown bool // the same for parameter gradients only
@@ -114,6 +127,9 @@ func near(t tester, what string, want, got []report, c check) {
 		}
 		bound := c.bound(w.values)
 		for j, v := range w.values {
+			if c.each {
+				bound = c.bound(w.values[j : j+1])
+			}
 			if d := math.Abs(float64(got[i].values[j]) - float64(v)); !(d <= bound) {
 				t.Errorf("%s[%d] is %v, %s has %v: off by %.3g, bound %.3g", w.name, j, got[i].values[j], what, v, d, bound)
 				t.FailNow()
