@@ -1,0 +1,91 @@
+package tokenizer
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// kind is what a token is for; the values are those of tokenizer.ggml.token_type.
+type kind uint8
+
+const (
+	kindHole        kind = iota // an id that no token has
+	kindNormal                  // ordinary text
+	kindUnknown                 // stands for text out of vocabulary
+	kindControl                 // special: never written by ordinary text
+	kindUserDefined             // cut out of the text as a whole, but text all the same
+	kindUnused
+	kindByte // <0xHH>
+)
+
+// ordinary reports whether text may spell the token piece by piece. Control, unknown and byte tokens are reached only
+// as such: this is what keeps "</s>" written by a user from becoming the end of his turn.
+func (k kind) ordinary() bool { return k == kindNormal || k == kindUserDefined || k == kindUnused }
+
+func (k kind) special() bool { return k == kindControl || k == kindUnknown }
+
+// vocabulary maps ids to pieces and back.
+type vocabulary struct {
+	pieces  []string // [V] by id; "" where kinds says hole
+	kinds   []kind   // [V]
+	index   map[string]int32
+	longest int // bytes of the longest piece
+}
+
+// maxSparse bounds the highest id by the number of tokens, so that one wild id can not ask for gigabytes.
+func maxSparse(tokens int) int { return 4*tokens + 1<<16 }
+
+func newVocabulary(size int) *vocabulary {
+	return &vocabulary{pieces: make([]string, 0, size), index: make(map[string]int32, size)}
+}
+
+// set gives id a piece, growing the vocabulary; of equal pieces the last one is found by text.
+func (v *vocabulary) set(id int, piece string, k kind) error {
+	if id < 0 || id > maxSparse(len(v.index)+len(v.pieces)) {
+		return fmt.Errorf("tokenizer: token %q has id %d, out of proportion to %d tokens", piece, id, len(v.index))
+	}
+	for len(v.pieces) <= id {
+		v.pieces = append(v.pieces, "")
+		v.kinds = append(v.kinds, kindHole)
+	}
+	v.pieces[id], v.kinds[id] = piece, k
+	v.index[piece] = int32(id)
+	v.longest = max(v.longest, len(piece))
+	return nil
+}
+
+// id returns the token of a piece.
+func (v *vocabulary) id(piece string) (int32, bool) {
+	id, ok := v.index[piece]
+	return id, ok
+}
+
+// plain returns the token of a piece that ordinary text may spell.
+func (v *vocabulary) plain(piece string) (int32, bool) {
+	id, ok := v.index[piece]
+	return id, ok && v.kinds[id].ordinary()
+}
+
+func (v *vocabulary) has(id int32) bool {
+	return id >= 0 && int(id) < len(v.pieces) && v.kinds[id] != kindHole
+}
+
+// byteTokens returns the <0xHH> token of every byte, dead where there is none.
+func (v *vocabulary) byteTokens() (ids [256]int32) {
+	for b := range ids {
+		ids[b] = dead
+		if id, ok := v.index[fmt.Sprintf("<0x%02X>", b)]; ok {
+			ids[b] = id
+		}
+	}
+	return ids
+}
+
+// byteOf returns the byte that a piece of the form <0xHH> stands for.
+func byteOf(piece string) (byte, bool) {
+	if len(piece) != 6 || piece[:3] != "<0x" || piece[5] != '>' {
+		return 0, false
+	}
+	b, err := strconv.ParseUint(piece[3:5], 16, 8)
+	return byte(b), err == nil
+}
