@@ -53,10 +53,7 @@ func gemvGeneric(decode rowDecoder) func(*GemvArgs) {
 				n := min(rowsPerDecode, g.K-k)
 				decode(&rows, panel, k, n)
 				for i := range n {
-					x, w := *(*float32)(unsafe.Add(g.X, 4*(k+i))), &rows[i]
-					for lane := range acc {
-						acc[lane] = fma32(x, w[lane], acc[lane])
-					}
+					fmaLanes(&acc, *(*float32)(unsafe.Add(g.X, 4*(k+i))), &rows[i])
 				}
 			}
 			*y = acc

@@ -17,14 +17,25 @@ func fma32(a, b, c float32) float32 {
 	return float32(s)
 }
 
+// fmaLanes continues 16 chains by one step: acc = fma(x, w, acc). It is fma32
+// written out, as the compiler does not inline that.
+func fmaLanes(acc *[Lanes]float32, x float32, w *[Lanes]float32) {
+	x64 := float64(x)
+	for lane, c := range acc {
+		s := x64*float64(w[lane]) + float64(c)
+		if u := math.Float64bits(s); u&(1<<29-1) == 1<<28 || u<<1 < 897<<53 {
+			acc[lane] = fmaNear(x, w[lane], c, s)
+		} else {
+			acc[lane] = float32(s)
+		}
+	}
+}
+
 // fmaNear is fma32 for sums s that may lie halfway between two float32, or are
 // subnormal or zero as float32. It rounds the sum to odd, not to nearest, where
 // it is inexact: the last bit then tells on which side of a half the exact sum
 // lies, and float64 has more than two bits to spare (Boldo and Melquiond,
-// Emulation of FMA and correctly rounded sums, IEEE TC 57, 2008). It stays out of
-// line so that fma32 is inlined.
-//
-//go:noinline
+// Emulation of FMA and correctly rounded sums, IEEE TC 57, 2008).
 func fmaNear(a, b, c float32, s float64) float32 {
 	x, y := float64(a)*float64(b), float64(c)
 	t := s - x

@@ -105,8 +105,8 @@ func BenchmarkFMA(b *testing.B) {
 		x[i], w[i] = rng.Float32()-0.5, rng.Float32()-0.5
 	}
 	for b.Loop() {
-		for i := range acc {
-			acc[i] = fma32(x[i], w[i], acc[i])
+		for i := 0; i < len(acc); i += Lanes {
+			fmaLanes((*[Lanes]float32)(acc[i:]), x[i], (*[Lanes]float32)(w[i:]))
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/4096, "ns/fma")

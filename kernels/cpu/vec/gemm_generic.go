@@ -17,10 +17,7 @@ func gemmGeneric(g *GemmArgs) {
 			}
 			a, b := unsafe.Add(g.A, 4*i*g.ARow), unsafe.Add(g.B, 4*p*g.BPanel)
 			for r := range g.K {
-				x, w := *(*float32)(unsafe.Add(a, 4*r*g.ARed)), f32x16(b, r*g.BRed)
-				for lane := range acc {
-					acc[lane] = fma32(x, w[lane], acc[lane])
-				}
+				fmaLanes(&acc, *(*float32)(unsafe.Add(a, 4*r*g.ARed)), f32x16(b, r*g.BRed))
 			}
 			*c = acc
 		}

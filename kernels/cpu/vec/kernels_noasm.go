@@ -1,3 +1,5 @@
+//go:build noasm || !(amd64 || arm64)
+
 package vec
 
 func supported() []ISA { return nil }

@@ -1,0 +1,89 @@
+package vec
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"graft/kernels/quant"
+)
+
+// eachTable runs a benchmark for every instruction set of this machine.
+func eachTable(b *testing.B, name string, f func(b *testing.B, k *Kernels)) {
+	for _, isa := range Supported() {
+		b.Run(fmt.Sprintf("%s/%v", name, isa), func(b *testing.B) { f(b, For(isa)) })
+	}
+}
+
+// report adds the rate of an operation of flops floating point operations.
+func report(b *testing.B, flops float64) {
+	b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}
+
+func BenchmarkGemm(b *testing.B) {
+	const in = 576
+	for _, m := range []int{1, 2, 3, 4, 6, 8, 12, 24} {
+		eachTable(b, fmt.Sprintf("%dx16x%d", m, in), func(b *testing.B, k *Kernels) {
+			x, w, y := fence(m*in, 0), fence(16*in, 0), fence(m*16, 0)
+			clear(x.floats())
+			clear(w.floats())
+			g := &GemmArgs{A: x.at(0), B: w.at(0), C: y.at(0), ARow: in, ARed: 1, BPanel: 16 * in, BRed: 16, CRow: 16, CPanel: 16, M: int64(m), P: 1, K: in}
+			for b.Loop() {
+				k.Gemm(g)
+			}
+			report(b, float64(2*m*16*in))
+		})
+	}
+}
+
+// BenchmarkGemv streams a matrix of 1536 outputs, larger than the second-level
+// cache of most machines, eight panels a call.
+func BenchmarkGemv(b *testing.B) {
+	const out, in, panels = 1536, 1536, 8
+	for _, f := range quant.Formats() {
+		eachTable(b, fmt.Sprintf("%v/%dx%d", f, out, in), func(b *testing.B, k *Kernels) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			w := packed(rng, f, out, in, false)
+			x, y := fence(in, 0), fence(out, 0)
+			fillFloats(rng, x.floats(), false)
+			clear(y.floats())
+			size := PanelBytes(f, in)
+			g := &GemvArgs{X: x.at(0), K: in, P: panels, PanelBytes: int64(size)}
+			b.SetBytes(int64(len(w)))
+			for b.Loop() {
+				for p := 0; p < Panels(out); p += panels {
+					g.W, g.Y = unsafe.Pointer(&w[p*size]), y.at(16*p)
+					k.Gemv[f](g)
+				}
+			}
+			report(b, 2*out*in)
+		})
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	const in = 768
+	for _, f := range quant.Formats() {
+		eachTable(b, fmt.Sprintf("%v/16x%d", f, in), func(b *testing.B, k *Kernels) {
+			w := packed(rand.New(rand.NewPCG(1, 2)), f, 16, in, false)
+			dst := fence(16*in, 0)
+			d := &DecodeArgs{Dst: dst.at(0), Panel: unsafe.Pointer(&w[0]), K: in}
+			b.SetBytes(4 * 16 * in)
+			for b.Loop() {
+				k.Decode[f](d)
+			}
+		})
+	}
+}
+
+func BenchmarkTranspose16(b *testing.B) {
+	eachTable(b, "16x256", func(b *testing.B, k *Kernels) {
+		src, dst := fence(16*256, 0), fence(16*256, 0)
+		g := &TransposeArgs{Dst: dst.at(0), Src: src.at(0), DstRow: 256, SrcRow: 16, N: 16}
+		b.SetBytes(4 * 16 * 256)
+		for b.Loop() {
+			k.Transpose16(g)
+		}
+	})
+}
