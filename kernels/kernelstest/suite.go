@@ -48,6 +48,9 @@ func sections() []section {
 		{"Attention", testAttention},
 		{"AttentionBackward", testAttentionBackward},
 		{"GLU", testGLU},
+		{"LogProbs", testLogProbs},
+		{"LogProbsBackward", testLogProbsBackward},
+		{"Sample", testSample},
 		{"AdamW", testAdamW},
 		{"SumSquares", testSumSquares},
 	}
