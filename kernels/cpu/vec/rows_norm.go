@@ -122,4 +122,9 @@ func dot(x, y []float32) float32 {
 func sqrt32(x float32) float32 { return float32(math.Sqrt(float64(x))) }
 
 // floats returns the n float32 at p, nil for nil.
-func floats(p unsafe.Pointer, n int64) []float32 { return unsafe.Slice((*float32)(p), n) }
+func floats(p unsafe.Pointer, n int64) []float32 {
+	if p == nil {
+		return nil
+	}
+	return unsafe.Slice((*float32)(p), n)
+}
