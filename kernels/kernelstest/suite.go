@@ -43,6 +43,7 @@ func sections() []section {
 		{"RMSNorm", testRMSNorm},
 		{"RMSNormBackward", testRMSNormBackward},
 		{"MatMul", testMatMul},
+		{"MatMulBackward", testMatMulBackward},
 		{"RoPE", testRoPE},
 		{"WriteKV", testWriteKV},
 		{"Attention", testAttention},
