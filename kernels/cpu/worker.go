@@ -1,0 +1,107 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"graft/kernels/cpu/vec"
+)
+
+// worker is what one member of the pool owns: the inner loops, an argument struct for each (they
+// escape, so they cannot live on a stack), and scratch.
+type worker struct {
+	id int
+	k  *vec.Kernels
+
+	gemm      vec.GemmArgs
+	gemv      vec.GemvArgs
+	decode    vec.DecodeArgs
+	transpose vec.TransposeArgs
+
+	sum     vec.SumSquaresArgs
+	dot     vec.DotArgs
+	norm    vec.RMSNormArgs
+	dnorm   vec.RMSNormBackwardArgs
+	add     vec.AddArgs
+	scale   vec.ScaleArgs
+	mul     vec.MulArgs
+	axpy    vec.AxpyArgs
+	cap     vec.SoftcapArgs
+	dcap    vec.SoftcapBackwardArgs
+	adamw   vec.AdamWArgs
+	swiglu  vec.SwiGLUArgs
+	dswiglu vec.SwiGLUBackwardArgs
+	geglu   vec.GeGLUArgs
+	dgeglu  vec.GeGLUBackwardArgs
+	rope    vec.RoPEArgs
+	lse     vec.LogSumExpChunkArgs
+	softmax vec.SoftmaxGradArgs
+	exp     vec.ExpArgs
+	argmax  vec.ArgMaxArgs
+
+	attn   vec.AttnArgs
+	finish vec.AttnFinishArgs
+	dattn  vec.AttnBackwardQArgs
+	dkv    vec.AttnBackwardKVArgs
+	task   attentionTask
+
+	tile          unsafe.Pointer   // [tileFloats] decoded weights
+	edge          unsafe.Pointer   // [edgeFloats] outputs of a panel that is not whole
+	own           []byte           // tile, edge and strip
+	big           []byte           // grown by floats
+	pages, vpages []unsafe.Pointer // addresses of pages by logical number
+	candidates    []candidate      // of Sample
+	states        []chunkState     // of a row of Sample with bias or bans
+}
+
+// Sizes of a worker's fixed scratch, in float32.
+const (
+	tileFloats = 2 * tileDepth * vec.Lanes
+	edgeFloats = edgeRows * 2 * vec.Lanes
+	edgeRows   = 384
+)
+
+func newWorker(id int, k *vec.Kernels) *worker {
+	own, err := mapMemory(4 * (tileFloats + edgeFloats + stripWidth*vec.Lanes))
+	if err != nil {
+		panic(fmt.Sprintf("cpu: scratch of a worker: %v", err))
+	}
+	w := &worker{id: id, k: k, own: own}
+	w.tile = unsafe.Pointer(unsafe.SliceData(own))
+	w.edge = add(w.tile, tileFloats)
+	return w
+}
+
+// strip is where a piece of one panel is decoded before it is transposed.
+func (w *worker) strip() unsafe.Pointer { return add(w.edge, edgeFloats) }
+
+// noMemory is the panic that the pool turns into an error.
+type noMemory struct{ err error }
+
+// floats returns scratch for n float32 that lasts until the next call. What is in it is arbitrary.
+func (w *worker) floats(n int) unsafe.Pointer {
+	if need := int64(4 * n); int64(len(w.big)) < need {
+		need += need / 4
+		if w.big != nil {
+			if err := unmapMemory(w.big); err != nil {
+				panic(noMemory{err})
+			}
+			w.big = nil
+		}
+		mem, err := mapMemory(need)
+		if err != nil {
+			panic(noMemory{fmt.Errorf("cpu: %d bytes of scratch: %w", need, err)})
+		}
+		w.big = mem
+	}
+	return unsafe.Pointer(unsafe.SliceData(w.big))
+}
+
+func (w *worker) free() {
+	for _, m := range [][]byte{w.own, w.big} {
+		if m != nil {
+			_ = unmapMemory(m) // the process keeps what the system will not take back
+		}
+	}
+	w.own, w.big = nil, nil
+}
