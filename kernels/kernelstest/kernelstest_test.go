@@ -7,3 +7,5 @@ import (
 )
 
 func TestRefPasses(t *testing.T) { Run(t, ref.New()) }
+
+func TestRefGradients(t *testing.T) { RunGradients(t, ref.New()) }
