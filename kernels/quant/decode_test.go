@@ -32,8 +32,8 @@ func goldenBytes(t *testing.T, f Format) []byte {
 }
 
 func TestDecodeMatchesLlamaCpp(t *testing.T) {
-	// Mean squared errors of the ramp, a little rounded up.
-	mse := map[Format]float64{Q4_0: 1.76e-2, Q4_1: 1.9e-2, Q5_0: 5e-3, Q5_1: 4e-3, Q8_0: 4.8e-5, Q4_K: 1.19e-2, Q5_K: 3e-3, Q6_K: 6.6e-4}
+	// Mean squared errors of the ramp as llama.cpp gives them, a little rounded up.
+	mse := map[Format]float64{Q4_0: 1.76e-2, Q4_1: 1.9e-2, Q5_0: 5e-3, Q5_1: 4e-3, Q8_0: 4.8e-5, Q4_K: 1.19e-2, Q5_K: 2.85e-3, Q6_K: 6.6e-4}
 	for _, g := range goldens {
 		t.Run(g.format.String(), func(t *testing.T) {
 			b := goldenBytes(t, g.format)
