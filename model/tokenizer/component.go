@@ -156,9 +156,9 @@ func buildPreTokenizer(c *component) (preTokenizer, error) {
 		return byteLevel{prefixSpace: isSet(c.AddPrefixSpace, true), regex: isSet(c.UseRegex, true)}, nil
 	case "Digits":
 		if c.Individual {
-			return splitter{find: class(isNumber), behavior: isolated}, nil
+			return splitter{find: class(isDigit), behavior: isolated}, nil
 		}
-		return splitter{find: class(isNumber), behavior: contiguous}, nil
+		return splitter{find: class(isDigit), behavior: contiguous}, nil
 	case "Metaspace":
 		scheme := c.PrependScheme
 		if scheme == "" {

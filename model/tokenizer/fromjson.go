@@ -205,7 +205,11 @@ func (t *Tokenizer) readVocabulary(doc *document) (scores []float64, err error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range doc.added {
+	for i := range doc.added {
+		a := &doc.added[i]
+		if id, ok := t.vocab.id(a.Content); ok {
+			a.ID = int(id) // a token of the model keeps its id, whatever the list says
+		}
 		k := kindUserDefined
 		if a.Special {
 			k = kindControl

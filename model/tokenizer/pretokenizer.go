@@ -279,5 +279,3 @@ func scanWord(s string) int {
 	}
 	return run(s, func(r rune) bool { return !isWord(r) && !isSpace(r) })
 }
-
-func isBertPunct(r rune) bool { return isASCIIPunct(r) || isPunct(r) }

@@ -9,20 +9,23 @@ type scanner func(s string) int
 
 // The patterns the scanners stand for, as they are spelled in published tokenizer.json files.
 const (
-	gpt2Pattern      = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	gpt2ShortPattern = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	llama3Pattern    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	qwen2Pattern     = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	qwen35Pattern    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	deepseekPattern  = `[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	deepseekEscaped  = `[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	kanaPattern      = `[一-龥぀-ゟ゠-ヿ]+`
-	digits3Pattern   = `\p{N}{1,3}`
-	digitPattern     = `\p{N}`
-	digitsPattern    = `\p{N}+`
-	ascii3Pattern    = `[0-9][0-9][0-9]`
-	falconPattern    = `[\p{P}\$\+<=>\^~\|` + "`" + `]+`
-	defaultPattern   = `[\p{P}\$\+<=>\^~\|]+`
+	gpt2Pattern       = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	gpt2ShortPattern  = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	llama3Pattern     = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	qwen2Pattern      = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	qwen35Pattern     = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	deepseekPattern   = `[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	deepseekEscaped   = `[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	tekkenPattern     = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	gpt4oPattern      = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	gpt4oShortPattern = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?:'(?i:[sdmt]|ll|ve|re))?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?:'(?i:[sdmt]|ll|ve|re))?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	kanaPattern       = `[一-龥぀-ゟ゠-ヿ]+`
+	digits3Pattern    = `\p{N}{1,3}`
+	digitPattern      = `\p{N}`
+	digitsPattern     = `\p{N}+`
+	ascii3Pattern     = `[0-9][0-9][0-9]`
+	falconPattern     = `[\p{P}\$\+<=>\^~\|` + "`" + `]+`
+	defaultPattern    = `[\p{P}\$\+<=>\^~\|]+`
 )
 
 // scannerFor returns the scanner of a pattern, and false when the pattern is not one of the known ones.
@@ -36,6 +39,10 @@ func scannerFor(pattern string) (scanner, bool) {
 		return func(s string) int { return scanLlama3(s, 1, isLetter) }, true
 	case qwen35Pattern:
 		return func(s string) int { return scanLlama3(s, 1, isLetterOrMark) }, true
+	case tekkenPattern:
+		return func(s string) int { return scanCased(s, 1, false) }, true
+	case gpt4oPattern, gpt4oShortPattern:
+		return func(s string) int { return scanCased(s, 3, true) }, true
 	case deepseekPattern, deepseekEscaped:
 		return scanDeepSeek, true
 	case kanaPattern:
@@ -253,4 +260,77 @@ func scanASCII3(s string) int {
 		return 0
 	}
 	return 3
+}
+
+// isUpperPart and isLowerPart are the two classes of the GPT-4o pattern; modifier and other letters are in both.
+func isUpperPart(r rune) bool {
+	c := categoryOf(r)
+	return c == catLu || c == catLt || c == catLm || c == catLo || isMark(r)
+}
+
+func isLowerPart(r rune) bool {
+	c := categoryOf(r)
+	return c == catLl || c == catLm || c == catLo || isMark(r)
+}
+
+// scanCased matches gpt4oPattern (with contractions) or tekkenPattern (without).
+func scanCased(s string, digits int, contractions bool) int {
+	r, size := utf8.DecodeRuneInString(s)
+	starts := []int{0}
+	if !isLetter(r) && !isNumber(r) && !isLineEnd(r) {
+		starts = []int{size, 0}
+	}
+	for _, word := range []func(string) int{lowerWord, upperWord} {
+		for _, lead := range starts {
+			if n := word(s[lead:]); n > 0 {
+				n += lead
+				if contractions {
+					n += contraction(s[n:], true)
+				}
+				return n
+			}
+		}
+	}
+	if isNumber(r) {
+		return runAtMost(s, digits, isNumber)
+	}
+	lead := 0
+	if r == ' ' {
+		lead = 1
+	}
+	if n := run(s[lead:], isOther); n > 0 {
+		n += lead
+		return n + run(s[n:], func(r rune) bool { return isLineEnd(r) || r == '/' })
+	}
+	if n := newlines(s); n > 0 {
+		return n
+	}
+	return spaces(s)
+}
+
+// lowerWord matches upper* lower+, giving back upper characters that are lower ones too until the rest matches.
+func lowerWord(s string) int {
+	upper, shared := 0, 0 // end of the upper run, end of its last character that is in both classes
+	for at, r := range s {
+		if !isUpperPart(r) {
+			break
+		}
+		upper = at + utf8.RuneLen(r)
+		if isLowerPart(r) {
+			shared = upper
+		}
+	}
+	if n := run(s[upper:], isLowerPart); n > 0 {
+		return upper + n
+	}
+	return shared
+}
+
+// upperWord matches upper+ lower*.
+func upperWord(s string) int {
+	n := run(s, isUpperPart)
+	if n == 0 {
+		return 0
+	}
+	return n + run(s[n:], isLowerPart)
 }
