@@ -54,10 +54,10 @@ func normDerivative(r *rand.Rand) *derivative {
 	const n, runs, width, eps = 5, 2, 12, 1e-2
 	x, w := newVariable(r, "x", n, runs*width, 1), newVariable(r, "w", 1, width, 1)
 	c, inv := random64(r, n, runs*width, 1), ref.NewMatrix[float64](n, runs)
-	epsilon := float64(float32(eps))
+	exactEps := float64(float32(eps)) // as the backend is given it
 	forward := func() matrix64 {
 		y := zero64(c)
-		ref.RMSNorm(y, inv, x.value, w.value, epsilon, false)
+		ref.RMSNorm(y, inv, x.value, w.value, exactEps, false)
 		return y
 	}
 	return &derivative{name: "RMSNorm", terms: width + n*runs, vars: []*variable{x, w},
