@@ -200,3 +200,41 @@ func TestRowReductionsSkipWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+func BenchmarkRows(b *testing.B) {
+	const n = 2048
+	buf := newBuffers(1, ordinary)
+	x, y, z, dx, dy := buf.vector(n), buf.vector(n), buf.vector(n), buf.vector(n), buf.vector(n)
+	for _, isa := range Supported() {
+		k := For(isa)
+		each := func(name string, vectors int, f func()) {
+			b.Run(name+"/"+isa.String(), func(b *testing.B) {
+				b.SetBytes(int64(4 * n * vectors)) // read and written
+				for b.Loop() {
+					f()
+				}
+			})
+		}
+		norm := &RMSNormArgs{Y: y, X: x, W: z, N: n, Eps: 1e-5}
+		each("RMSNorm", 4, func() { k.RMSNorm(norm) })
+		normBackward := &RMSNormBackwardArgs{DX: dx, X: x, W: z, DY: dy, N: n, Inv: 1}
+		each("RMSNormBackward", 6, func() { k.RMSNormBackward(normBackward) })
+		gate := &SwiGLUArgs{Y: y, G: x, U: z, N: n}
+		each("SwiGLU", 3, func() { k.SwiGLU(gate) })
+		gateBackward := &SwiGLUBackwardArgs{DG: dx, DU: y, G: x, U: z, DY: dy, N: n}
+		each("SwiGLUBackward", 5, func() { k.SwiGLUBackward(gateBackward) })
+		chunk := &LogSumExpChunkArgs{Z: x, N: n}
+		each("LogSumExpChunk", 2, func() { k.LogSumExpChunk(chunk) })
+		grad := &SoftmaxGradArgs{DZ: dx, Z: x, N: n, LSE: 8, G: 1, H: 0.1, Entropy: 7, InvT: 1}
+		each("SoftmaxGrad", 2, func() { k.SoftmaxGrad(grad) })
+		adam := &AdamWArgs{P: y, M: dx, V: z, G: dy, N: n, GradScale: 1, Decay: 1, Beta1: 0.9, Rest1: 0.1, Beta2: 0.99, Rest2: 0.01, RootBias2: 1, Step: 1e-3, Eps: 1e-8}
+		each("AdamW", 7, func() { k.AdamW(adam) })
+		largest := &ArgMaxArgs{X: x, N: n}
+		each("ArgMax", 1, func() { k.ArgMax(largest) })
+		rope := &RoPEArgs{Y: y, X: x, Cos: dx, Sin: dy, D: 64, R: 64, Heads: n / 64, YRow: 64, XRow: 64, NeoX: 1}
+		each("RoPE/neox", 2, func() { k.RoPE(rope) })
+		pairs := *rope
+		pairs.NeoX = 0
+		each("RoPE/pairs", 2, func() { k.RoPE(&pairs) })
+	}
+}

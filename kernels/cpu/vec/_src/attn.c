@@ -1,8 +1,8 @@
 // Attention over pages of 16 positions: what is computed is said at the argument
 // types in ../attn_args.go, the Go twin is ../attn_generic.go.
 //
-// Rows are taken in blocks of up to ROWS that see the same positions of the
-// page. A block's scores have lane = position, its products with values lane =
+// Rows are taken in blocks that see the same positions of the page, ROWS at a
+// time in the products. A block's scores have lane = position, its products with values lane =
 // element; both are small matrix products whose accumulators stay in registers,
 // and the softmax between them passes through memory.
 #include "lanes.h"
@@ -15,6 +15,7 @@
 #else
 #define ROWS 6
 #endif
+#define PAIR (2 * ROWS) // at most 16, so that one vector holds a number a row
 
 // rows walks the M rows of a call without dividing by the group.
 struct rows {
@@ -71,7 +72,7 @@ INLINE i32x16 seen(const struct block *b) {
 	return (lane() >= b->j0) & (lane() < b->j1);
 }
 
-// OF calls f with its first argument, the number of rows, as a constant.
+// OF calls f with a constant for its first argument, n or ROWS if n is more.
 #if ROWS == 8
 #define OF(n, f, ...)                                                     \
 	switch (n) {                                                      \
@@ -133,6 +134,18 @@ INLINE void mix_part(const int n, const int wide, const long rest, float *y, con
 		}
 }
 
+INLINE void mix_half(const int n, float *y, const long *off, const float *a, const float *p, const float *page,
+		     long d, int j0, int j1) {
+	f32x8 acc[ROWS];
+	UNROLL for (int r = 0; r < n; r++) acc[r] = half(y + off[r]) * a[r];
+	page += j0 * d, p += j0;
+	ROLLED for (int j = j0; j < j1; j++, page += d, p++) {
+		f32x8 v = half(page);
+		UNROLL for (int r = 0; r < n; r++) acc[r] = __builtin_elementwise_fma(LOW(splat(p[PAGE * r])), v, acc[r]);
+	}
+	UNROLL for (int r = 0; r < n; r++) *(f32x8_at *)(y + off[r]) = acc[r];
+}
+
 INLINE void mix(const int n, float *y, const long *off, const float *a, const float *p, const float *page, long d,
 		int j0, int j1) {
 	const int wide = n == 1 ? 4 : n <= 3 ? 2 : 1; // enough chains to hide latency
@@ -141,54 +154,61 @@ INLINE void mix(const int n, float *y, const long *off, const float *a, const fl
 		mix_part(n, wide, 0, y + i, off, a, p, page + i, d, j0, j1);
 	if (wide > 1)
 		ROLLED for (; i + 16 <= d; i += 16) mix_part(n, 1, 0, y + i, off, a, p, page + i, d, j0, j1);
+	if (i + 8 <= d) mix_half(n, y + i, off, a, p, page + i, d, j0, j1), i += 8;
 	if (i < d) mix_part(n, 1, d - i, y + i, off, a, p, page + i, d, j0, j1);
 }
 
-void AttnForward(struct AttnForward *a) {
-	float p[ROWS * PAGE] __attribute__((aligned(64)));
-	float drop[PAGE] __attribute__((aligned(64))), top[ROWS];
-	struct block b;
+// softmax turns the products p of a block into scores and then probabilities,
+// moves the states of its rows on, and sets drop to what their outputs are to be
+// multiplied by. Outputs that begin here are cleared.
+INLINE void softmax(float *p, float *drop, const struct block *b, const struct AttnForward *a) {
 	const f32x16 low = splat(-__builtin_inff()), zero = {0};
+	const i32x16 mask = seen(b);
+	float top[PAIR], *state = a->state + 2 * b->i;
+	int moved = 0;
+	store(drop, zero);
+	ROLLED for (int r = 0; r < b->n; r++) {
+		f32x16 s = load(p + PAGE * r) * splat(a->scale);
+		if (a->softcap != 0.0f) s = splat(a->softcap) * tanh16(s / splat(a->softcap));
+		s = pick(mask, s, low);
+		store(p + PAGE * r, s);
+		float m = state[2 * r], t = max16(s);
+		t = t > m ? t : m;
+		top[r] = t;
+		if (m == -__builtin_inff()) {
+			float *out = a->out + b->out[r];
+			long i = 0;
+			ROLLED for (; i + 16 <= a->d; i += 16) store(out + i, zero);
+			if (i < a->d) store_n(out + i, zero, a->d - i);
+			state[2 * r + 1] = 0.0f;
+		} else if (t > m) {
+			drop[r] = m - t;
+			moved = 1;
+		}
+	}
+	store(drop, moved ? exp16(load(drop)) : splat(1.0f));
+	ROLLED for (int r = 0; r < b->n; r++) {
+		f32x16 e = pick(mask, exp16(load(p + PAGE * r) - splat(top[r])), zero);
+		store(p + PAGE * r, e);
+		state[2 * r] = top[r];
+		state[2 * r + 1] = state[2 * r + 1] * drop[r] + sum16(e);
+	}
+}
+
+void AttnForward(struct AttnForward *a) {
+	float p[PAIR * PAGE] __attribute__((aligned(64))), drop[PAGE] __attribute__((aligned(64)));
+	struct block b;
 	const long d = a->d;
-	*(f32x16 *)drop = zero;
 	ROLLED for (long page = a->page0; page < a->page0 + a->pagen; page++) {
 		struct rows rows = {a->start, a->limit, page * PAGE, a->qrow, a->qtok, a->outrow, a->outtok,
 				    a->group, 0, a->m, 0, 0, 0, 0, 0};
 		const float *kp = a->kpages[page], *vp = a->vpages[page];
-		while (next(&rows, &b, ROWS)) {
-			OF(b.n, dots, p, a->q, b.q, kp, d)
-			const i32x16 mask = seen(&b);
-			float *state = a->state + 2 * b.i;
-			int moved = 0;
-			ROLLED for (int r = 0; r < b.n; r++) {
-				f32x16 s = load(p + PAGE * r) * splat(a->scale);
-				if (a->softcap != 0.0f) s = splat(a->softcap) * tanh16(s / splat(a->softcap));
-				s = pick(mask, s, low);
-				store(p + PAGE * r, s);
-				float m = state[2 * r], t = max16(s);
-				t = t > m ? t : m;
-				top[r] = t;
-				drop[r] = 0.0f;
-				if (m == -__builtin_inff()) {
-					state[2 * r + 1] = 0.0f;
-					float *out = a->out + b.out[r];
-					long i = 0;
-					ROLLED for (; i + 16 <= d; i += 16) store(out + i, zero);
-					if (i < d) store_n(out + i, zero, d - i);
-				} else if (t > m) {
-					drop[r] = m - t;
-					moved = 1;
-				}
-			}
-			if (moved) *(f32x16 *)drop = exp16(*(f32x16 *)drop);
-			else *(f32x16 *)drop = splat(1.0f);
-			ROLLED for (int r = 0; r < b.n; r++) {
-				f32x16 e = pick(mask, exp16(load(p + PAGE * r) - splat(top[r])), zero);
-				store(p + PAGE * r, e);
-				state[2 * r] = top[r];
-				state[2 * r + 1] = state[2 * r + 1] * drop[r] + sum16(e);
-			}
-			OF(b.n, mix, a->out, b.out, drop, p, vp, d, b.j0, b.j1)
+		while (next(&rows, &b, PAIR)) {
+			ROLLED for (int r = 0; r < b.n; r += ROWS)
+				OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, kp, d)
+			softmax(p, drop, &b, a);
+			ROLLED for (int r = 0; r < b.n; r += ROWS)
+				OF(b.n - r, mix, a->out, b.out + r, drop + r, p + PAGE * r, vp, d, b.j0, b.j1)
 		}
 	}
 }
@@ -310,10 +330,23 @@ INLINE void add_values(const int n, const long rest, float *dv, long d, const fl
 	}
 }
 
+INLINE void add_values_half(const int n, float *dv, long d, const float *p, const float *dout, const long *off,
+			    int rows) {
+	f32x8 acc[ROWS];
+	UNROLL for (int j = 0; j < n; j++) acc[j] = half(dv + j * d);
+	ROLLED for (int r = 0; r < rows; r++) {
+		f32x8 v = half(dout + off[r]);
+		UNROLL for (int j = 0; j < n; j++)
+			acc[j] = __builtin_elementwise_fma(LOW(splat(p[PAGE * r + j])), v, acc[j]);
+	}
+	UNROLL for (int j = 0; j < n; j++) *(f32x8_at *)(dv + j * d) = acc[j];
+}
+
 INLINE void add_values_all(const int n, float *dv, long d, const float *p, const float *dout, const long *off,
 			   int rows) {
 	long i = 0;
 	ROLLED for (; i + 16 <= d; i += 16) add_values(n, 0, dv + i, d, p, dout + i, off, rows);
+	if (i + 8 <= d) add_values_half(n, dv + i, d, p, dout + i, off, rows), i += 8;
 	if (i < d) add_values(n, d - i, dv + i, d, p, dout + i, off, rows);
 }
 
@@ -328,9 +361,8 @@ void AttnBackwardKV(struct AttnBackwardKV *a) {
 		if (!turned) turn(vt, a->v, PAGE, d);
 		turned = 1;
 		ROLLED for (int r = 0; r < b.n; r += ROWS) {
-			const int n = b.n - r < ROWS ? b.n - r : ROWS;
-			OF(n, dots, p + PAGE * r, a->q, b.q + r, a->k, d)
-			OF(n, dots, ds + PAGE * r, a->dout, b.out + r, vt, d)
+			OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, a->k, d)
+			OF(b.n - r, dots, ds + PAGE * r, a->dout, b.out + r, vt, d)
 		}
 		grads(p, ds, &b, a->lse, a->delta, a->scale, a->softcap);
 		const i32x16 mask = seen(&b);

@@ -18,6 +18,7 @@ typedef f32x8 f32x8_at __attribute__((aligned(4), may_alias));
 #define LOW(v) __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7)
 #define HIGH(v) __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)
 
+INLINE f32x8 half(const float *p) { return *(const f32x8_at *)p; }
 INLINE f32x16 bits(i32x16 v) { return __builtin_bit_cast(f32x16, v); }
 INLINE i32x16 word(f32x16 v) { return __builtin_bit_cast(i32x16, v); }
 
@@ -117,9 +118,9 @@ INLINE f32x16 exp16(f32x16 x) {
 	p = fma(p, r, splat(1.0f));
 	p = fma(p, r, splat(1.0f));
 	i32x16 i = word(t) - word(bias);
-	i32x16 half = i >> 1;
-	p = p * bits((half + 127) << 23);
-	return p * bits((i - half + 127) << 23);
+	i32x16 h = i >> 1;
+	p = p * bits((h + 127) << 23);
+	return p * bits((i - h + 127) << 23);
 }
 
 INLINE f32x16 log16(f32x16 x) {
