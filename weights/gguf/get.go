@@ -161,10 +161,14 @@ func asUint(v any) (uint64, error) {
 
 func asInt(v any) (int, error) {
 	m, negative, ok := integer(v)
+	limit := uint64(math.MaxInt)
+	if negative {
+		limit++
+	}
 	switch {
 	case !ok:
 		return 0, fmt.Errorf("is %s, want an integer", typeOf(v))
-	case m > math.MaxInt:
+	case m > limit:
 		return 0, fmt.Errorf("is %s, too large", typeOf(v))
 	case negative:
 		return -int(m), nil
