@@ -122,11 +122,23 @@ func (t *Tokenizer) readTokens(g ggml) error {
 		if ok && types[id] >= int32(kindNormal) && types[id] <= int32(kindByte) {
 			k = kind(types[id])
 		}
+		if endsTurn(piece) {
+			k = kindControl
+		}
 		if err := t.vocab.set(id, piece, k); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// endsTurn names the tokens that are control tokens whatever a file says: llama.cpp corrects them too.
+func endsTurn(piece string) bool {
+	switch piece {
+	case "<|im_end|>", "<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|endoftext|>":
+		return true
+	}
+	return false
 }
 
 // readRoles reads the ids of the special tokens; llama.cpp's defaults hold where a file says nothing.

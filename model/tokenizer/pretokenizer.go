@@ -77,10 +77,15 @@ const (
 	patternStack   = 1 << 22
 )
 
+// compilePattern returns the scanner of a known pattern, or compiles it.
 func compilePattern(expr string) (finder, error) {
 	if next, ok := scannerFor(expr); ok {
 		return next, nil
 	}
+	return compileForeign(expr)
+}
+
+func compileForeign(expr string) (finder, error) {
 	if strings.Contains(expr, "&&") && strings.Contains(expr, "[") {
 		return nil, fmt.Errorf("tokenizer: pattern %q: class intersection is not supported", expr)
 	}

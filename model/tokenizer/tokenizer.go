@@ -90,7 +90,7 @@ func (t *Tokenizer) role(name string) (int32, bool) {
 }
 
 // StopIDs returns the tokens that end a turn, in ascending order: the end of text, of turn and of message that the
-// file names, and the well-known ones that the vocabulary has as special tokens.
+// file names, and the well-known ones that the vocabulary has as special or user-defined tokens.
 func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stops) }
 
 // ChatTemplate returns the Jinja template of a conversation, or "".
@@ -144,7 +144,7 @@ func (t *Tokenizer) finish(added []addedToken, stops []int32) error {
 		t.normalized = newMatcher(normalized)
 	}
 	for _, piece := range wellKnownStops {
-		if id, ok := t.vocab.id(piece); ok && t.IsSpecial(id) {
+		if id, ok := t.vocab.id(piece); ok && (t.IsSpecial(id) || t.vocab.kinds[id] == kindUserDefined) {
 			stops = append(stops, id)
 		}
 	}
