@@ -1,9 +1,8 @@
 package ref
 
 import (
-	"math"
-
 	"graft/kernels"
+	"graft/kernels/libm"
 )
 
 // WriteKV implements kernels.Backend.
@@ -89,13 +88,13 @@ func (a *Attention[T]) softmax(q []T, slots []int32, g int) (p, slope []float64,
 		s := a.Scale * dot(q, a.KV.at(a.KV.K, slot, g))
 		p[j], slope[j] = s, 1
 		if a.Softcap > 0 {
-			t := math.Tanh(s / a.Softcap)
+			t := libm.Tanh(s / a.Softcap)
 			p[j], slope[j] = a.Softcap*t, 1-float64(t*t)
 		}
 	}
 	lse = logSumExp(p)
 	for j := range p {
-		p[j] = math.Exp(p[j] - lse)
+		p[j] = libm.Exp(p[j] - lse)
 	}
 	return p, slope, lse
 }

@@ -12,5 +12,5 @@
 // The package knows shapes and formats; it may not know models, files or losses, and it is slow on
 // purpose. Its Backend keeps memory on Go's heap, packs weights by not packing them, and holds no
 // state but the error that Sync tells. Products are written float64(a*b) where a sum follows, so
-// that no compiler fuses them and the bits are the same on every platform.
+// that no compiler fuses them, and exponentials are libm's: the bits are the same on every platform.
 package ref

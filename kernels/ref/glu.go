@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"graft/kernels"
+	"graft/kernels/libm"
 )
 
 // GLU implements kernels.Backend.
@@ -43,11 +44,11 @@ func GLUBackward[T Float](dgate, dup, dy, gate, up Matrix[T], act kernels.Activa
 // Gimpel 2016, ½x(1+tanh(√(2/π)(x+0.044715x³))).
 func activation(x float64, act kernels.Activation) (value, slope float64) {
 	if act == kernels.SiLU {
-		s := 1 / (1 + math.Exp(-x))
+		s := 1 / (1 + libm.Exp(-x))
 		return x * s, s * (1 + float64(x*(1-s)))
 	}
 	c := math.Sqrt(2 / math.Pi)
-	t := math.Tanh(c * (x + float64(0.044715*x*x*x)))
+	t := libm.Tanh(c * (x + float64(0.044715*x*x*x)))
 	inner := c * (1 + float64(3*0.044715*x*x))
 	return 0.5 * x * (1 + t), float64(0.5*(1+t)) + float64(0.5*x*(1-float64(t*t))*inner)
 }

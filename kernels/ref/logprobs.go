@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"graft/kernels"
+	"graft/kernels/libm"
 )
 
 // LogProbs implements kernels.Backend.
@@ -35,7 +36,7 @@ func logits[T Float](hidden []T, w Matrix[T], softcap float64) (z, slope []float
 	for i := range z {
 		z[i], slope[i] = dot(hidden, w.Row(i)), 1
 		if softcap > 0 {
-			t := math.Tanh(z[i] / softcap)
+			t := libm.Tanh(z[i] / softcap)
 			z[i], slope[i] = softcap*t, 1-float64(t*t)
 		}
 	}
@@ -59,16 +60,16 @@ func logSumExp(z []float64) float64 {
 	}
 	var sum float64
 	for _, v := range z {
-		sum += math.Exp(v - most)
+		sum += libm.Exp(v - most)
 	}
-	return most + math.Log(sum)
+	return most + libm.Log(sum)
 }
 
 // entropy is −Σ p·log p of softmax(z), in the form logsumexp − Σ p·z.
 func entropy(z []float64, lse float64) float64 {
 	var mean float64
 	for _, v := range z {
-		mean += float64(math.Exp(v-lse) * v)
+		mean += float64(libm.Exp(v-lse) * v)
 	}
 	return lse - mean
 }
@@ -104,7 +105,7 @@ func (a *LogProbs[T]) Backward(dlogp, dentropy []T, dhidden, dw Matrix[T]) {
 			du[a.Targets[pair]] += float64(dlogp[pair])
 		}
 		for v := range du {
-			p := math.Exp(z[v] - lse)
+			p := libm.Exp(z[v] - lse)
 			du[v] -= float64(weight*p) + float64(float64(dentropy[m])*p*(z[v]-lse+h))
 			du[v] *= float64(invT * slope[v])
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"graft/kernels"
+	"graft/kernels/libm"
 )
 
 // AdamW implements kernels.Backend.
@@ -17,8 +18,8 @@ func (b *Backend) SumSquares(x kernels.Tensor) float64 { return dot(x.F32(), x.F
 // AdamW moves p once and leaves the new moments in m and v (Loshchilov & Hutter 2019, arXiv
 // 1711.05101, in the order of torch.optim.AdamW: decay first, √v/√bias + eps).
 func AdamW[T Float](p, g, m, v []T, s kernels.AdamWStep) {
-	rate := s.LR / (1 - math.Pow(s.Beta1, float64(s.T)))
-	root := math.Sqrt(1 - math.Pow(s.Beta2, float64(s.T)))
+	rate := s.LR / (1 - libm.Pow(s.Beta1, float64(s.T)))
+	root := math.Sqrt(1 - libm.Pow(s.Beta2, float64(s.T)))
 	for i := range p {
 		gi := float64(s.GradScale * float64(g[i]))
 		pi := float64(float64(p[i]) * (1 - float64(s.LR*s.WeightDecay)))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"graft/kernels"
+	"graft/kernels/libm"
 )
 
 // Sample implements kernels.Backend. A row whose largest logit is not a number, or infinite, or
@@ -63,7 +64,7 @@ func Draw(logits []float64, row kernels.SampleRow) (int32, error) {
 func Distribution(logits []float64, row kernels.SampleRow) (ids []int32, p []float64) {
 	z := scaled(adjusted(logits, row), float64(row.InvT))
 	kept := byLogit(z)
-	floor := z[kept[0]] + math.Log(float64(row.MinP)) // MinP 0: −Inf
+	floor := z[kept[0]] + libm.Log(float64(row.MinP)) // MinP 0: −Inf
 	kept = slices.DeleteFunc(kept, func(v int32) bool { return z[v] < floor || math.IsInf(z[v], -1) })
 	if row.TopK > 0 {
 		kept = kept[:min(row.TopK, len(kept))]
@@ -124,7 +125,7 @@ func softmaxOf(z []float64, ids []int32) []float64 {
 	}
 	lse := logSumExp(p)
 	for i := range p {
-		p[i] = math.Exp(p[i] - lse)
+		p[i] = libm.Exp(p[i] - lse)
 	}
 	return p
 }
