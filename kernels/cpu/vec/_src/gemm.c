@@ -10,11 +10,12 @@ typedef struct {
 SIZE(GemmArgs, 104);
 
 // The register block: ROWS rows by PANELS panels, all of its sums in registers.
-// Fewer rows than ROWS take more panels, to have enough chains in flight.
+// A rest just above ROWS begins with EVEN rows. Two rows take PAIR panels, one
+// row takes four, to have enough chains in flight.
 #if defined(__AVX512F__)
-enum { ROWS = 12, PANELS = 2 };
+enum { ROWS = 12, PANELS = 2, EVEN = 8, PAIR = 4 };
 #else
-enum { ROWS = 6, PANELS = 1 };
+enum { ROWS = 6, PANELS = 1, EVEN = 4, PAIR = 2 };
 #endif
 
 // block computes rows × panels of C at c.
@@ -40,29 +41,25 @@ INLINE void block(const GemmArgs *g, const float *a, const float *b, float *c, c
   }
 }
 
-// strip computes all rows of `panels` panels.
+#define CASE(n) case n: block(g, a, b, c, n, panels); break
+
+// strip computes all rows of `panels` panels: whole register blocks, and for a
+// rest of few rows, whose chains would wait for each other, two blocks of
+// medium height instead of one whole and one low.
 INLINE void strip(const GemmArgs *g, const float *b, float *c, const int panels) {
   const float *a = g->a;
   int64_t m = g->m;
-  for (; m >= ROWS; m -= ROWS) {
-    block(g, a, b, c, ROWS, panels);
-    a += ROWS * g->arow;
-    c += ROWS * g->crow;
-  }
-  switch (m) {
+  while (m > 0) {
+    int64_t rows = m >= ROWS + EVEN || m == ROWS ? ROWS : m > ROWS ? EVEN : m;
+    switch (rows) {
 #if defined(__AVX512F__)
-  case 11: block(g, a, b, c, 11, panels); break;
-  case 10: block(g, a, b, c, 10, panels); break;
-  case 9: block(g, a, b, c, 9, panels); break;
-  case 8: block(g, a, b, c, 8, panels); break;
-  case 7: block(g, a, b, c, 7, panels); break;
-  case 6: block(g, a, b, c, 6, panels); break;
+      CASE(12); CASE(11); CASE(10); CASE(9); CASE(8); CASE(7);
 #endif
-  case 5: block(g, a, b, c, 5, panels); break;
-  case 4: block(g, a, b, c, 4, panels); break;
-  case 3: block(g, a, b, c, 3, panels); break;
-  case 2: block(g, a, b, c, 2, panels); break;
-  case 1: block(g, a, b, c, 1, panels); break;
+      CASE(6); CASE(5); CASE(4); CASE(3); CASE(2); CASE(1);
+    }
+    m -= rows;
+    a += rows * g->arow;
+    c += rows * g->crow;
   }
 }
 
@@ -70,35 +67,16 @@ void Gemm(const GemmArgs *g) {
   const float *b = g->b;
   float *c = g->c;
   int64_t p = g->p;
-  if (g->m <= 2) { // few chains a panel: four panels at once
-    for (; p >= 4; p -= 4) {
-      if (g->m == 2)
-#if defined(__AVX2__) && !defined(__AVX512F__)
-      {
-        block(g, g->a, b, c, 2, 2);
-        block(g, g->a, b + 2 * g->bpanel, c + 2 * g->cpanel, 2, 2);
-      }
-#else
-        block(g, g->a, b, c, 2, 4);
-#endif
-      else if (g->m == 1)
-        block(g, g->a, b, c, 1, 4);
-      b += 4 * g->bpanel;
-      c += 4 * g->cpanel;
-    }
+#define STRIPS(n, each) \
+  for (; p >= n; p -= n) { \
+    each; \
+    b += n * g->bpanel; \
+    c += n * g->cpanel; \
   }
-#if defined(__AVX512F__)
-  for (; p >= 2; p -= 2) {
-    strip(g, b, c, 2);
-    b += 2 * g->bpanel;
-    c += 2 * g->cpanel;
-  }
-#endif
-  for (; p > 0; p--) {
-    strip(g, b, c, 1);
-    b += g->bpanel;
-    c += g->cpanel;
-  }
+  if (g->m == 1) STRIPS(4, block(g, g->a, b, c, 1, 4))
+  if (g->m == 2) STRIPS(PAIR, block(g, g->a, b, c, 2, PAIR))
+  if (PANELS > 1) STRIPS(PANELS, strip(g, b, c, PANELS))
+  STRIPS(1, strip(g, b, c, 1))
 }
 
 typedef struct {

@@ -17,28 +17,30 @@ enum { FLIGHT = 4 };
 enum { FLIGHT = 2 };
 #endif
 
-// STEP is the number of k that share a byte of high bits; within it the code is
-// straight, so that shifts are constants.
-enum { STEP = 8 };
-
-INLINE void panels(const int f, const int n, const GemvArgs *g, const uint8_t *w, float *y) {
+// quantized multiplies x by n panels.
+INLINE void quantized(const int f, const int n, const GemvArgs *g, const uint8_t *w, float *y) {
+  enum { STEP = 8 };
+  int8_t room[FLIGHT][32 * 16] __attribute__((aligned(32)));
+  const spread s = spreader();
   const float *x = g->x;
+  const int64_t next = g->panelbytes;
   f32x16 acc[FLIGHT];
   UNROLL for (int p = 0; p < n; p++) acc[p] = load(y + 16 * p);
-  int64_t k = g->k;
-  ROLLED for (; k >= block_k(f); k -= block_k(f)) {
+  ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
     const uint8_t *group = w + head(f);
     ROLLED for (int i = 0; i < block_k(f) / group_k(f); i++) {
-      scale s[FLIGHT];
-      UNROLL for (int p = 0; p < n; p++) s[p] = group_scale(f, w + p * g->panelbytes, group + p * g->panelbytes);
-      ROLLED for (int64_t j = 0; j < group_k(f); j += STEP) {
-        UNROLL for (int t = 0; t < STEP; t += 2) {
-          UNROLL for (int p = 0; p < n; p++) {
-            f32x16 v[2];
-            two(f, s[p], group + p * g->panelbytes, j + t, v);
-            acc[p] = fma(splat(x[t]), v[0], acc[p]);
-            acc[p] = fma(splat(x[t + 1]), v[1], acc[p]);
-          }
+      scale scales[FLIGHT];
+      const int8_t *q[FLIGHT];
+      UNROLL for (int p = 0; p < n; p++) {
+        scales[p] = group_scale(f, w + p * next, group + p * next);
+        q[p] = f == Q8_0 ? (const int8_t *)group + p * next : room[p];
+        if (f != Q8_0) stage(f, room[p], group + p * next);
+      }
+      ROLLED for (int j = 0; j < group_k(f); j += STEP) {
+        UNROLL for (int t = 0; t < STEP; t++) {
+          f32x16 xt = splat(x[t]);
+          UNROLL for (int p = 0; p < n; p++)
+            acc[p] = fma(xt, weight(f, scales[p], expand(s, q[p] + 16 * (j + staged(f, t)))), acc[p]);
         }
         x += STEP;
       }
@@ -46,29 +48,36 @@ INLINE void panels(const int f, const int n, const GemvArgs *g, const uint8_t *w
     }
     w += block_bytes(f);
   }
-  if (f <= BF16) { // any K: the last few one by one
-    ROLLED for (; k > 0; k--) {
-      UNROLL for (int p = 0; p < n; p++) {
-        const uint8_t *at = w + p * g->panelbytes;
-        f32x16 v = f == F32 ? load((const float *)at) : f == F16 ? half(at)
-          : (f32x16)(__builtin_convertvector(*(const u16x16_at *)at, u32x16) << 16);
-        acc[p] = fma(splat(*x), v, acc[p]);
-      }
-      w += code_bytes(f);
-      x++;
-    }
+  UNROLL for (int p = 0; p < n; p++) store(y + 16 * p, acc[p]);
+}
+
+// unquantized does the same for a format without blocks.
+INLINE void unquantized(const int f, const int n, const GemvArgs *g, const uint8_t *w, float *y) {
+  const float *x = g->x;
+  f32x16 acc[4];
+  UNROLL for (int p = 0; p < n; p++) acc[p] = load(y + 16 * p);
+#pragma clang loop unroll_count(4)
+  for (int64_t k = g->k; k > 0; k--) {
+    f32x16 xt = splat(*x++);
+    UNROLL for (int p = 0; p < n; p++) acc[p] = fma(xt, plain(f, w + p * g->panelbytes), acc[p]);
+    w += code_bytes(f);
   }
   UNROLL for (int p = 0; p < n; p++) store(y + 16 * p, acc[p]);
 }
 
+INLINE void panels(const int f, const int n, const GemvArgs *g, const uint8_t *w, float *y) {
+  f <= BF16 ? unquantized(f, n, g, w, y) : quantized(f, n, g, w, y);
+}
+
 INLINE void gemv(const int f, const GemvArgs *g) {
+  const int flight = f <= BF16 ? 4 : FLIGHT;
   const uint8_t *w = g->w;
   float *y = g->y;
   int64_t p = g->p;
-  ROLLED for (; p >= FLIGHT; p -= FLIGHT) {
-    panels(f, FLIGHT, g, w, y);
-    w += FLIGHT * g->panelbytes;
-    y += FLIGHT * 16;
+  ROLLED for (; p >= flight; p -= flight) {
+    panels(f, flight, g, w, y);
+    w += flight * g->panelbytes;
+    y += flight * 16;
   }
   ROLLED for (; p > 0; p--) {
     panels(f, 1, g, w, y);
