@@ -5,40 +5,44 @@
 #include "textflag.h"
 
 // func neonAttnForward(args *Args)
-TEXT ·neonAttnForward(SB), 0, $1936-8
+TEXT ·neonAttnForward(SB), 0, $2112-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $1936, R19, R9
+	ADD $2112, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_attn+0(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonAttnFinish(args *Args)
-TEXT ·neonAttnFinish(SB), 0, $144-8
+TEXT ·neonAttnFinish(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_attn+16576(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonAttnBackwardQ(args *Args)
-TEXT ·neonAttnBackwardQ(SB), 0, $848-8
+TEXT ·neonAttnBackwardQ(SB), 0, $1024-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $848, R19, R9
+	ADD $1024, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_attn+17504(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonAttnBackwardKV(args *Args)
-TEXT ·neonAttnBackwardKV(SB), 0, $1488-8
+TEXT ·neonAttnBackwardKV(SB), 0, $1664-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $1488, R19, R9
+	ADD $1664, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_attn+36224(SB)
 	MOVD R19, RSP

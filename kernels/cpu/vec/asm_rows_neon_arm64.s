@@ -5,200 +5,220 @@
 #include "textflag.h"
 
 // func neonSumSquares(args *Args)
-TEXT ·neonSumSquares(SB), 0, $144-8
+TEXT ·neonSumSquares(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+0(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonDot(args *Args)
-TEXT ·neonDot(SB), 0, $144-8
+TEXT ·neonDot(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+512(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonRMSNorm(args *Args)
-TEXT ·neonRMSNorm(SB), 0, $144-8
+TEXT ·neonRMSNorm(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+1024(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonRMSNormBackward(args *Args)
-TEXT ·neonRMSNormBackward(SB), 0, $144-8
+TEXT ·neonRMSNormBackward(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+2272(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonSwiGLU(args *Args)
-TEXT ·neonSwiGLU(SB), 0, $208-8
+TEXT ·neonSwiGLU(SB), 0, $384-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $208, R19, R9
+	ADD $384, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+7776(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonGeGLU(args *Args)
-TEXT ·neonGeGLU(SB), 0, $272-8
+TEXT ·neonGeGLU(SB), 0, $448-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $272, R19, R9
+	ADD $448, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+9600(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonSwiGLUBackward(args *Args)
-TEXT ·neonSwiGLUBackward(SB), 0, $272-8
+TEXT ·neonSwiGLUBackward(SB), 0, $448-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $272, R19, R9
+	ADD $448, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+11616(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonGeGLUBackward(args *Args)
-TEXT ·neonGeGLUBackward(SB), 0, $400-8
+TEXT ·neonGeGLUBackward(SB), 0, $576-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $400, R19, R9
+	ADD $576, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+13888(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonAdd(args *Args)
-TEXT ·neonAdd(SB), 0, $144-8
+TEXT ·neonAdd(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+16512(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonScale(args *Args)
-TEXT ·neonScale(SB), 0, $144-8
+TEXT ·neonScale(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+16960(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonAxpy(args *Args)
-TEXT ·neonAxpy(SB), 0, $144-8
+TEXT ·neonAxpy(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+17312(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonMul(args *Args)
-TEXT ·neonMul(SB), 0, $144-8
+TEXT ·neonMul(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+17760(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonSoftcap(args *Args)
-TEXT ·neonSoftcap(SB), 0, $464-8
+TEXT ·neonSoftcap(SB), 0, $640-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $464, R19, R9
+	ADD $640, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+18208(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonSoftcapBackward(args *Args)
-TEXT ·neonSoftcapBackward(SB), 0, $144-8
+TEXT ·neonSoftcapBackward(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+20640(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonExp(args *Args)
-TEXT ·neonExp(SB), 0, $336-8
+TEXT ·neonExp(SB), 0, $512-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $336, R19, R9
+	ADD $512, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+21184(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonAdamW(args *Args)
-TEXT ·neonAdamW(SB), 0, $144-8
+TEXT ·neonAdamW(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+22816(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonRoPE(args *Args)
-TEXT ·neonRoPE(SB), 0, $208-8
+TEXT ·neonRoPE(SB), 0, $384-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $208, R19, R9
+	ADD $384, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+24064(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonLogSumExpChunk(args *Args)
-TEXT ·neonLogSumExpChunk(SB), 0, $336-8
+TEXT ·neonLogSumExpChunk(SB), 0, $512-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $336, R19, R9
+	ADD $512, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+25920(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonSoftmaxGrad(args *Args)
-TEXT ·neonSoftmaxGrad(SB), 0, $144-8
+TEXT ·neonSoftmaxGrad(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+28256(SB)
 	MOVD R19, RSP
 	RET
 
 // func neonArgMax(args *Args)
-TEXT ·neonArgMax(SB), 0, $144-8
+TEXT ·neonArgMax(SB), 0, $320-8
 	MOVD args+0(FP), R0
 	MOVD RSP, R19
-	ADD $144, R19, R9
+	ADD $320, R19, R9
+	AND $~63, R9, R9
 	MOVD R9, RSP
 	CALL ·neon_rows+30144(SB)
 	MOVD R19, RSP

@@ -283,15 +283,16 @@ func stubAMD64(out *bytes.Buffer, isa isa, f function, blob string) {
 }
 
 // stubARM64 is the same for AAPCS64. The frame begins 16 bytes above the saved
-// link register; R19 survives the call.
+// link register; R19 survives the call. Functions align their stack to 64 here
+// too, which the size that the compiler reports leaves out.
 func stubARM64(out *bytes.Buffer, isa isa, f function, blob string) {
 	name := goName(isa.name, f.name)
 	if f.stack == 0 {
 		fmt.Fprintf(out, "TEXT ·%s(SB), NOSPLIT, $0-8\n\tMOVD args+0(FP), R0\n\tCALL %s+%d(SB)\n", name, blob, f.offset)
 	} else {
-		frame := (f.stack + 16 + 15) &^ 15
+		frame := (f.stack + 16 + 64 + 64 + 63) &^ 63 // alignment here and there
 		fmt.Fprintf(out, "TEXT ·%s(SB), 0, $%d-8\n\tMOVD args+0(FP), R0\n", name, frame)
-		fmt.Fprintf(out, "\tMOVD RSP, R19\n\tADD $%d, R19, R9\n\tMOVD R9, RSP\n", frame)
+		fmt.Fprintf(out, "\tMOVD RSP, R19\n\tADD $%d, R19, R9\n\tAND $~63, R9, R9\n\tMOVD R9, RSP\n", frame)
 		fmt.Fprintf(out, "\tCALL %s+%d(SB)\n\tMOVD R19, RSP\n", blob, f.offset)
 	}
 	fmt.Fprintf(out, "\tRET\n")
