@@ -2,7 +2,6 @@
 
 Arguments: the file or module, the function, the parent's process id.
 """
-import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -110,6 +109,8 @@ class Reward:
         return arguments
 
     def wait(self, awaitable):
+        import asyncio  # slow to import, and most rewards do without
+
         if self.loop is None:
             self.loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self.loop)
@@ -137,6 +138,8 @@ class Reward:
             async def gather():
                 async def value(r):
                     return await r if inspect.isawaitable(r) else r
+
+                import asyncio
 
                 return await asyncio.gather(*[value(r) for r in results])
 

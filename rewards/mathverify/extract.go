@@ -1,6 +1,9 @@
 package mathverify
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // extract finds the final answer in a text, in the order the package comment gives.
 func (v *Verifier) extract(text string, lastNumber bool) (string, bool) {
@@ -120,32 +123,37 @@ func delimiters() [][2]string {
 // formulas are what stands between LaTeX delimiters, in order.
 func formulas(text string) []string {
 	var all []string
-	for text != "" {
-		first, which := -1, [2]string{}
+	for i := 0; i < len(text); {
+		mark, end := "", -1
 		for _, d := range delimiters() {
-			if at := unescaped(text, d[0]); at >= 0 && (first < 0 || at < first) {
-				first, which = at, d
+			if strings.HasPrefix(text[i:], d[0]) {
+				mark, end = d[0], closing(text[i+len(d[0]):], d[1])
+				break
 			}
 		}
-		if first < 0 {
-			break
+		switch {
+		case end >= 0:
+			i += len(mark)
+			if inner := strings.TrimSpace(text[i : i+end]); inner != "" {
+				all = append(all, inner)
+			}
+			i += end + len(mark)
+		case mark != "":
+			i += len(mark)
+		case text[i] == '\\':
+			i += 2
+		default:
+			i++
 		}
-		text = text[first+len(which[0]):]
-		end := closing(text, which[1])
-		if end < 0 {
-			continue
-		}
-		if inner := strings.TrimSpace(text[:end]); inner != "" {
-			all = append(all, inner)
-		}
-		text = text[end+len(which[1]):]
 	}
 	return all
 }
 
 // closing finds the mark that ends a formula. A dollar sign before a digit is money, and so is one
 // with a space on its inner side unless the formula began with a space too.
+// A formula has at most maxBytes.
 func closing(text, mark string) int {
+	text = text[:min(len(text), maxBytes)]
 	if mark != "$" {
 		return unescaped(text, mark)
 	}
@@ -178,28 +186,28 @@ func unescaped(text, mark string) int {
 	}
 }
 
-// boxed are the contents of the \boxed{} and \fbox{} of a text, in order.
+// boxed are the contents of the last 32 \boxed{} and \fbox{} of a text, in order.
 func boxed(text string) []string {
 	var all []string
-	for text != "" {
-		at := strings.Index(text, "boxed")
-		size := len("boxed")
-		if f := strings.Index(text, "fbox"); f >= 0 && (at < 0 || f < at) {
-			at, size = f, len("fbox")
-		}
+	for end := len(text); end > 0 && len(all) < 32; {
+		at := strings.LastIndex(text[:end], "box")
 		if at < 0 {
 			break
 		}
-		command := at > 0 && text[at-1] == '\\'
-		text = text[at+size:]
-		if !command {
-			continue
+		end = at
+		before, after := text[:at], text[at+3:]
+		inner, ok := "", false
+		switch {
+		case strings.HasSuffix(before, `\f`):
+			inner, ok = braced(strings.TrimLeft(after, " "))
+		case strings.HasSuffix(before, `\`) && strings.HasPrefix(after, "ed"):
+			inner, ok = braced(strings.TrimLeft(after[2:], " "))
 		}
-		inner, ok := braced(strings.TrimLeft(text, " "))
 		if ok {
 			all = append(all, strings.TrimSpace(inner))
 		}
 	}
+	slices.Reverse(all)
 	return all
 }
 

@@ -23,6 +23,8 @@ type parser struct {
 	nested int  // brackets open around the position: there a comma always separates
 	strict bool // \frac and \sqrt need braces
 	bars   int  // |…| open around the position
+
+	plusMinus bool // a \pm has been read
 }
 
 // parse reads the whole of text.
@@ -193,7 +195,9 @@ func related(name string, left, right *node) *node {
 
 // between is a chain such as 1 <= x < 2 with the two in the same direction.
 func between(names []string, operands []*node) (*node, error) {
-	if names[0][0] != names[1][0] || names[0][0] != '<' && names[0][0] != '>' {
+	// The middle becomes part of both relations; were it more than a quantity, nesting would
+	// double the work at each level.
+	if names[0][0] != names[1][0] || names[0][0] != '<' && names[0][0] != '>' || !operands[1].scalar() {
 		return nil, errSyntax
 	}
 	return &node{op: opRelation, name: "chain", args: []*node{
@@ -240,9 +244,11 @@ func (p *parser) sum() (*node, error) {
 		case '-':
 			n = combine(opNegate, n)
 		case 'p':
-			if next := p.peek(); next == '+' || next == '-' {
+			// The terms become part of both values: one ± an expression, at its end.
+			if next := p.peek(); next == '+' || next == '-' || p.plusMinus {
 				return nil, errSyntax
 			}
+			p.plusMinus = true
 			plus, minus := n, combine(opNegate, n)
 			return bare([]*node{total(append(terms[:len(terms):len(terms)], plus)), total(append(terms[:len(terms):len(terms)], minus))}), nil
 		}

@@ -27,7 +27,7 @@ type Verifier struct {
 func New() *Verifier {
 	return &Verifier{
 		marker:      regexp.MustCompile(`(?i)\banswer(?:\s+is\s*:?|\*{0,2}\s*:|\s*=)\*{0,2}`),
-		numeral:     regexp.MustCompile(`(?:^|[^\w.,])([-−]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|\d)(?:[eE][-+]?\d{1,3}\b)?(?:\s*/\s*\d+)?\s?(?:\\?%)?)`),
+		numeral:     regexp.MustCompile(`(?:^|[^\w.,])([-−]?\$?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3}\b)?(?:\s*/\s*\d+)?\s?(?:\\?%)?)`),
 		unitPlain:   regexp.MustCompile(`^(.*[\d})!\]])\s*([A-Za-z]{2,}[A-Za-z/. ]*(?:\^?\{?[23]?\}?)?)$`),
 		unitLaTeX:   regexp.MustCompile(`^(.*[\d})!\]])\s*(?:\\[,;:! ]|~|\\quad)*\s*\\(?:text|mathrm|mbox|textrm|textbf|operatorname)\s*\{([^{}]*)\}(?:\^\{?[23]\}?)?$`),
 		unitShort:   regexp.MustCompile(`^(-?[\d.,]+)\s+([A-Za-z])$`),

@@ -301,11 +301,20 @@ func (p *parser) word() (*node, error) {
 	case name == "inf" || name == "infinity" || name == "oo":
 		p.at += end
 		return symbol("oo"), nil
-	case end > 3: // a word of prose, not a product of variables
+	case end > 3 || end > 1 && p.amongWords(end): // prose, not a product of variables
 		return nil, errSyntax
 	}
 	p.at++
 	return p.subscript(symbol(name[:1]))
+}
+
+// amongWords reports whether only a space parts the next size letters from a letter or digit.
+func (p *parser) amongWords(size int) bool {
+	joins := func(c byte) bool { return letter(c) || digit(c) }
+	before, after := p.text[:p.at], p.text[p.at+size:]
+	left, right := strings.TrimRight(before, " \n"), strings.TrimLeft(after, " \n")
+	return len(left) < len(before) && left != "" && joins(left[len(left)-1]) ||
+		len(right) < len(after) && right != "" && joins(right[0])
 }
 
 // subscript makes x_1 or x_{12} one variable.

@@ -64,7 +64,7 @@ func (v *Verifier) same(want, got string) bool {
 			if a.unit != "" && b.unit != "" && v.unitName(a.unit) != v.unitName(b.unit) {
 				continue
 			}
-			if (rules{}).equal(a.root, b.root) {
+			if compare(a.root, b.root, false) {
 				return true
 			}
 		}
@@ -84,7 +84,7 @@ func (v *Verifier) Reference(gold, answer string) bool {
 		return false
 	}
 	got, ok := v.referenceParse(answer)
-	return ok && (rules{reference: true}).equal(want, got)
+	return ok && compare(want, got, true)
 }
 
 // Anchored is TRL's accuracy_reward: the answer must stand in \boxed{} or in a formula after
@@ -106,5 +106,5 @@ func (v *Verifier) Anchored(gold, completion string) (right, ok bool) {
 			return false, true
 		}
 	}
-	return got != nil && (rules{reference: true}).equal(want, got), true
+	return got != nil && compare(want, got, true), true
 }

@@ -114,6 +114,11 @@ func TestJudgeFindsTheFinalAnswer(t *testing.T) {
 		{"71", "<think>it must be 71", false},
 		{"18", "Janet makes $18 every day.", true},
 		{"18", "She sells 9 eggs at $2 each, so 9 * 2 = $18.", true},
+		{"1000", "so it is 1,000", true},
+		{"xy", "\\boxed{yx}", true},
+		{"1234.5", "which makes 1,234.50 in total", true},
+		{"-0.5", "that gives -.5 then", true},
+		{"7", "so 3-7 is left, at 10-7", true}, // a minus that a digit stands before is no sign
 		{"5", "<answer>5</answer>", true},
 		{"B", "The answer is (B).", true},
 		{"B", "The answer is C", false},
@@ -161,6 +166,27 @@ func TestEqualIsAnEquivalence(t *testing.T) {
 			assert.True(t, v.Equal(a, a), "%q", a)
 		}
 		assert.Equal(t, v.Equal(a, b), v.Equal(b, a), "%q and %q", a, b)
+	}
+}
+
+// TestWorkIsBounded gives what once took exponential or quadratic time. It ends in milliseconds,
+// or not at all.
+func TestWorkIsBounded(t *testing.T) {
+	v := New()
+	nest := func(open, middle, end string, n int) string {
+		return strings.Repeat(open, n) + middle + strings.Repeat(end, n)
+	}
+	for _, text := range []string{
+		nest(`(1\pm `, "2", ")", 50), nest("(1<", "x", "<2)", 50), nest(`\{1,2,`, "3", `\}`, 25), nest("((", "1", "),2)", 29),
+		nest("{", "x", "}", 50), nest("x^", "x", "", 50), nest("-", "1", "", 2000), nest("|", "x", "|", 25), nest(`\frac`, "12", "", 40),
+		strings.Repeat("$ 1$1", 20_000), strings.Repeat(`\boxed{`, 10_000), strings.Repeat("answer is ", 2_000), strings.Repeat(`\(`, 20_000),
+		strings.Repeat("9", 399) + "^" + strings.Repeat("9", 399), strings.Repeat("500!*", 800) + "1", strings.Repeat("1/997+", 600) + "1",
+	} {
+		right, ok := v.Judge(text, text, true)
+		require.True(t, ok)
+		_ = right // what the nonsense is worth does not matter here
+		v.Reference(text, text)
+		v.Judge(`\boxed{`+text+"}", `\boxed{`+text+"+0}", true)
 	}
 }
 
