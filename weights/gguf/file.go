@@ -164,9 +164,20 @@ func (f *File) Decode(t *Tensor, dst []float32) error {
 	if int64(len(dst)) != t.Elements() {
 		return fmt.Errorf("gguf: tensor %q: destination of %d elements, but it has %d", t.Name, len(dst), t.Elements())
 	}
+	return f.DecodeAt(t, dst, 0)
+}
+
+// DecodeAt fills dst with the elements of t, a tensor of f, from element first
+// on. Both first and len(dst) are multiples of t.Format.BlockLen(), as the
+// length of a row is.
+func (f *File) DecodeAt(t *Tensor, dst []float32, first int64) error {
+	block, size := int64(t.Format.BlockLen()), int64(t.Format.BlockBytes())
+	if first < 0 || first > t.Elements() || first%block != 0 || int64(len(dst))%block != 0 {
+		return fmt.Errorf("gguf: tensor %q: %d elements from %d on, of %d in blocks of %d", t.Name, len(dst), first, t.Elements(), block)
+	}
 	const chunk = 1 << 14 // elements: a whole number of blocks of every format
 	buf := make([]byte, t.Format.Bytes(min(chunk, len(dst))))
-	for off := int64(0); len(dst) > 0; off += int64(len(buf)) {
+	for off := first / block * size; len(dst) > 0; off += int64(len(buf)) {
 		n := min(chunk, len(dst))
 		buf = buf[:t.Format.Bytes(n)]
 		if err := f.ReadAt(t, buf, off); err != nil {

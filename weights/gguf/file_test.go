@@ -134,4 +134,14 @@ func TestReadAtParts(t *testing.T) {
 	require.Error(t, f.ReadAt(x, whole[:1], -1))
 	require.Error(t, f.ReadAt(x, nil, x.Size+1))
 	require.Error(t, f.Decode(x, make([]float32, 3)))
+
+	all, row := make([]float32, x.Elements()), make([]float32, x.Dims[0])
+	require.NoError(t, f.Decode(x, all))
+	for i := int64(0); i < x.Elements(); i += int64(len(row)) {
+		require.NoError(t, f.DecodeAt(x, row, i))
+		require.Equal(t, all[i:i+int64(len(row))], row)
+	}
+	require.Error(t, f.DecodeAt(x, row, x.Elements()), "past the end")
+	require.Error(t, f.DecodeAt(x, row, 1), "inside a block")
+	require.Error(t, f.DecodeAt(x, row, -32))
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"graft/kernels/quant"
 )
@@ -34,63 +35,68 @@ const writeVersion = 3
 // WriteFile writes a GGUF file to path, with keys and tensors in the given
 // order. The file is written aside, synced and renamed: path holds the whole
 // file or what it held before.
-func WriteFile(path string, kvs []KV, tensors []TensorData) (err error) {
+func WriteFile(path string, kvs []KV, tensors []TensorData) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("gguf: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	err = write(f, kvs, tensors)
+	if err == nil {
+		err = errors.Join(f.Chmod(0o644), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		// The name is gone after the rename; then there is nothing to remove.
+		if e := os.Remove(f.Name()); !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
 		}
-	}()
-	if err := Write(f, kvs, tensors); err != nil {
-		return err
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	if err := f.Close(); err != nil {
 		return fmt.Errorf("gguf: %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
-// syncDir makes a rename in dir last.
+// syncDir makes a rename in dir survive a power cut. Windows cannot sync a
+// directory, and keeps renames by itself.
 func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("gguf: %w", err)
+		return err
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	return nil
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Write writes a GGUF file to w, with keys and tensors in the given order. The
 // alignment is that of the key general.alignment, or 32. Write checks what the
 // reader checks before it writes the first byte.
 func Write(w io.Writer, kvs []KV, tensors []TensorData) error {
-	alignment, err := checkKVs(kvs)
-	if err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	infos, err := checkTensors(tensors, alignment)
-	if err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	b := bufio.NewWriterSize(w, 1<<20)
-	if err := writeAll(b, kvs, infos, tensors, int64(alignment)); err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	if err := b.Flush(); err != nil {
+	if err := write(w, kvs, tensors); err != nil {
 		return fmt.Errorf("gguf: %w", err)
 	}
 	return nil
+}
+
+func write(w io.Writer, kvs []KV, tensors []TensorData) error {
+	alignment, err := checkKVs(kvs)
+	if err != nil {
+		return err
+	}
+	infos, err := checkTensors(tensors, alignment)
+	if err != nil {
+		return err
+	}
+	b := bufio.NewWriterSize(w, 1<<20)
+	if err := writeAll(b, kvs, infos, tensors, int64(alignment)); err != nil {
+		return err
+	}
+	return b.Flush()
 }
 
 // checkKVs checks keys and values and returns the alignment.

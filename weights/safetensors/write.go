@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"unicode/utf8"
 )
@@ -47,41 +48,42 @@ func Float32s(name string, shape []int, values []float32) TensorData {
 
 // WriteFile writes a safetensors file to path. It is written aside, synced and
 // renamed: path holds the whole file or what it held before.
-func WriteFile(path string, tensors []TensorData, metadata map[string]string) (err error) {
+func WriteFile(path string, tensors []TensorData, metadata map[string]string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("safetensors: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+	err = write(f, tensors, metadata)
+	if err == nil {
+		err = errors.Join(f.Chmod(0o644), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		// The name is gone after the rename; then there is nothing to remove.
+		if e := os.Remove(f.Name()); !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
 		}
-	}()
-	if err := Write(f, tensors, metadata); err != nil {
-		return err
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	if err := f.Close(); err != nil {
 		return fmt.Errorf("safetensors: %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return nil
 }
 
-// syncDir makes a rename in dir last.
+// syncDir makes a rename in dir survive a power cut. Windows cannot sync a
+// directory, and keeps renames by itself.
 func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return err
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	return nil
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // Write writes a safetensors file to w. The bytes depend on nothing but the
@@ -89,31 +91,35 @@ func syncDir(dir string) error {
 // library does, Write puts later types of DType first and sorts by name within
 // a type. The keys of metadata are sorted; if it is empty there is none.
 func Write(w io.Writer, tensors []TensorData, metadata map[string]string) error {
+	if err := write(w, tensors, metadata); err != nil {
+		return fmt.Errorf("safetensors: %w", err)
+	}
+	return nil
+}
+
+func write(w io.Writer, tensors []TensorData, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortStableFunc(tensors, func(a, b TensorData) int {
 		return cmp.Or(cmp.Compare(b.DType, a.DType), cmp.Compare(a.Name, b.Name))
 	})
 	header, sizes, err := encodeHeader(tensors, metadata)
 	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return err
 	}
 	b := bufio.NewWriterSize(w, 1<<20)
 	if _, err := b.Write(header); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
+		return err
 	}
 	for i, t := range tensors {
 		c := &counter{w: b, left: sizes[i]}
 		if err := t.WriteTo(c); err != nil {
-			return fmt.Errorf("safetensors: tensor %q: %w", t.Name, err)
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		if c.left != 0 {
-			return fmt.Errorf("safetensors: tensor %q: %d bytes written, want %d", t.Name, sizes[i]-c.left, sizes[i])
+			return fmt.Errorf("tensor %q: %d bytes written, want %d", t.Name, sizes[i]-c.left, sizes[i])
 		}
 	}
-	if err := b.Flush(); err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	return nil
+	return b.Flush()
 }
 
 // encodeHeader returns the length and the JSON of the header, padded with spaces
