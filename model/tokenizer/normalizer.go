@@ -30,29 +30,6 @@ func (seq sequenceNormalizer) normalize(s string) (string, error) {
 	return s, nil
 }
 
-// unicodeForm is NFC, NFD, NFKC or NFKD, as of the version the reference has.
-func unicodeForm(form norm.Form) textFunc {
-	if form == norm.NFC || form == norm.NFD {
-		return form.String
-	}
-	return func(s string) string {
-		if form.IsNormalString(s) {
-			return s
-		}
-		var b strings.Builder
-		from := 0
-		for at, r := range s {
-			if r >= 0x32FF && inRanges(r, undecomposed) {
-				b.WriteString(form.String(s[from:at]))
-				b.WriteRune(r)
-				from = at + utf8.RuneLen(r)
-			}
-		}
-		b.WriteString(form.String(s[from:]))
-		return b.String()
-	}
-}
-
 func prepend(prefix string) textFunc {
 	return func(s string) string {
 		if s == "" {
@@ -137,7 +114,7 @@ func (n bertNormalizer) normalize(s string) (string, error) {
 		s = string(b)
 	}
 	if n.accents {
-		s = stripMarks(isNonspacing)(norm.NFD.String(s))
+		s = stripMarks(isNonspacing)(unicodeForm(norm.NFD)(s))
 	}
 	if n.lower {
 		s = lowercase(s)

@@ -82,10 +82,11 @@ func compilePattern(expr string) (finder, error) {
 	if next, ok := scannerFor(expr); ok {
 		return next, nil
 	}
-	return compileForeign(expr)
+	return compileForeign(expr, patternTimeout)
 }
 
-func compileForeign(expr string) (finder, error) {
+// compileForeign compiles a pattern for the backtracking engine.
+func compileForeign(expr string, timeout time.Duration) (finder, error) {
 	if strings.Contains(expr, "&&") && strings.Contains(expr, "[") {
 		return nil, fmt.Errorf("tokenizer: pattern %q: class intersection is not supported", expr)
 	}
@@ -93,7 +94,7 @@ func compileForeign(expr string) (finder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: pattern %q: %w", expr, err)
 	}
-	re.MatchTimeout = patternTimeout
+	re.MatchTimeout = timeout
 	return pattern{re}, nil
 }
 

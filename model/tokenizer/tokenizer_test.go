@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
@@ -81,13 +82,16 @@ func TestByteTextIsABijection(t *testing.T) {
 // TestCategories compares with Go's older tables, where they know a character, and at places they do not.
 func TestCategories(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
-		if !unicode.In(r, unicode.Cs, unicode.Co) && unicode.IsGraphic(r) {
-			require.Equal(t, unicode.IsLetter(r), isLetter(r), "letter U+%04X", r)
-			require.Equal(t, unicode.IsNumber(r), isNumber(r), "number U+%04X", r)
-			require.Equal(t, unicode.IsMark(r), isMark(r), "mark U+%04X", r)
-			require.Equal(t, unicode.IsPunct(r), isPunct(r) && r != 0x1734 || unicode.IsPunct(r), "punctuation U+%04X", r)
+		if isSpace(r) != unicode.Is(unicode.White_Space, r) {
+			t.Fatalf("white space U+%04X", r)
 		}
-		require.Equal(t, unicode.Is(unicode.White_Space, r), isSpace(r), "white space U+%04X", r)
+		if !unicode.IsGraphic(r) {
+			continue
+		}
+		if isLetter(r) != unicode.IsLetter(r) || isNumber(r) != unicode.IsNumber(r) || isMark(r) != unicode.IsMark(r) ||
+			isPunct(r) != unicode.IsPunct(r) || isSymbol(r) != unicode.IsSymbol(r) {
+			t.Fatalf("category of U+%04X is %d", r, categoryOf(r))
+		}
 	}
 	assert.Equal(t, "16.0.0", unicodeVersion)
 	assert.True(t, isLetter(0x2EBF0), "an ideograph of Unicode 15.1")
@@ -113,7 +117,7 @@ func TestScannersMatchTheirPatterns(t *testing.T) {
 			`\s`, `[\t-\r\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]`,
 			`\S`, `[^\t-\r\x20\x85\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]`,
 			`(?i:'s|`, `(?i:'s|'ſ|`, `(?i:[sdmt]`, `(?i:[sſdmt]`).Replace(expr)
-		slow, err := compileForeign(spelled)
+		slow, err := compileForeign(spelled, patternTimeout)
 		require.NoError(t, err)
 		for range 2000 {
 			text := make([]rune, 1+rng.IntN(12))
@@ -139,37 +143,35 @@ func spans(t testing.TB, f finder, s string) []string {
 }
 
 func TestForeignPatternStopsInTime(t *testing.T) {
-	find, err := compileForeign(`(a+)+$`)
+	find, err := compileForeign(`(a|aa)+$`, 50*time.Millisecond)
 	require.NoError(t, err)
-	err = find.find(strings.Repeat("a", 4000)+"b", func(int, int, bool) {})
-	if err != nil {
-		assert.ErrorContains(t, err, "4001 bytes")
-	}
+	err = find.find(strings.Repeat("a", 200)+"b", func(int, int, bool) {})
+	require.ErrorContains(t, err, "201 bytes")
 	_, err = compilePattern(`[a-z&&[^b]]`)
 	assert.ErrorContains(t, err, "intersection")
 	_, err = compilePattern(`(`)
 	assert.ErrorContains(t, err, "pattern")
 }
 
-// TestHugeWord: a megabyte without a place to split must not take quadratic time; at a second a thousandfold it would
-// exceed the test's own timeout.
+// TestHugeWord: a long text without a place to split must not take quadratic time, which would be hours here.
 func TestHugeWord(t *testing.T) {
-	for _, name := range goldenNames() {
+	huge := func(tok *Tokenizer, unit string) (string, []int32) {
+		text := strings.Repeat(unit, 1<<20/len(unit))
+		return text, encode(t, tok, text, EncodeOptions{})
+	}
+	for name, unit := range map[string]string{
+		"bbpe-gpt2": "the", "bbpe-llama3": "\n", "bbpe-qwen2": "\u0301", "spbpe-llama2": "the", "spbpe-gemma": "a", "unigram-t5": "a", "wordpiece-bert": "a",
+	} {
 		tok := loadJSON(t, name)
-		for _, unit := range []string{"a", "ab", "the", " ", "\n", "中", "\u0301", "<|im_", "1"} {
-			text := strings.Repeat(unit, 1<<20/len(unit))
-			ids := encode(t, tok, text, EncodeOptions{})
-			if strings.HasPrefix(name, "bbpe-gpt2") {
-				require.Equal(t, text, tok.Decode(ids, false))
-			}
+		text, ids := huge(tok, unit)
+		if tok.byteLevel {
+			require.Equal(t, text, tok.Decode(ids, false), name)
 		}
 	}
 	tok, err := FromGGUF(ggufKV(t, "ggml-vocab-llama-spm.gguf"))
 	require.NoError(t, err)
-	for _, unit := range []string{"a", "the", "中", " "} {
-		text := strings.Repeat(unit, 1<<20/len(unit))
-		require.Equal(t, text, tok.Decode(encode(t, tok, text, EncodeOptions{}), false))
-	}
+	text, ids := huge(tok, "the")
+	require.Equal(t, text, tok.Decode(ids, false))
 }
 
 func TestByteLevelKeepsEveryByte(t *testing.T) {
