@@ -22,7 +22,8 @@
 // # Python
 //
 // py:FILE.py:FUNCTION imports the file in one long-lived python3 (another program:
-// GRAFT_PYTHON) and calls the function once per batch with TRL's keyword arguments:
+// GRAFT_PYTHON) and calls the function once per batch with TRL's keyword arguments
+// (its log_metric, log_extra and environments are not passed):
 //
 //	def fn(prompts, completions, completion_ids, **columns) -> list[float | None]
 //
@@ -59,8 +60,9 @@
 // GRAFT_REWARD with the spec. What they print to stderr (and what Python code prints to
 // stdout) appears on stderr behind "[reward NAME] ". A child that misses a deadline is killed
 // with everything it started; the next batch starts a fresh one, but a child that died twice
-// in a row stays dead. Children end with Close, with their context, and with this process,
-// however that ends.
+// in a row stays dead. Children end with Close, with the context of a call, and with this
+// process, however that ends; so does what they started themselves, except that on Unix the
+// sudden death of this process (SIGKILL) reaches the child alone.
 //
 // The package knows no tokens but as numbers, no model and no trainer. A [Func] owns its
 // child process until Close; the caller owns the Funcs.

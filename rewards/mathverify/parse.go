@@ -2,7 +2,6 @@ package mathverify
 
 import (
 	"errors"
-	"math/big"
 	"strings"
 )
 
@@ -120,88 +119,6 @@ func (p *parser) sequence() ([]*node, error) {
 			return args, nil
 		}
 	}
-}
-
-// relation reads a chain. a = b = c says what a = c says, as far as an answer goes;
-// a < b < c is the intersection of two, a list.
-func (p *parser) relation() (*node, error) {
-	if p.peek() == '=' { // "= 42"
-		p.at++
-	}
-	first, err := p.union()
-	if err != nil {
-		return nil, err
-	}
-	left, names, operands := first, []string(nil), []*node{first}
-	for {
-		name, flip := p.relationSign()
-		if name == "" {
-			break
-		}
-		right, err := p.union()
-		if err != nil {
-			return nil, err
-		}
-		if flip {
-			name = ">" + name[1:]
-		}
-		names, operands = append(names, name), append(operands, right)
-		left = right
-	}
-	switch len(names) {
-	case 0:
-		return first, nil
-	case 1:
-		return related(names[0], operands[0], operands[1]), nil
-	}
-	for _, name := range names {
-		if name != names[0] || name != "=" {
-			if len(names) == 2 {
-				return between(names, operands)
-			}
-			return nil, errSyntax
-		}
-	}
-	return related("=", first, left), nil
-}
-
-func (p *parser) relationSign() (name string, flip bool) {
-	switch {
-	case p.takeAny("<=", `\leqslant`, `\leq`, `\le`):
-		return "<=", false
-	case p.takeAny(">=", `\geqslant`, `\geq`, `\ge`):
-		return "<=", true
-	case p.takeAny("<", `\lt`):
-		return "<", false
-	case p.takeAny(">", `\gt`):
-		return "<", true
-	case p.takeAny("!=", `\neq`, `\ne`):
-		return "!=", false
-	case p.takeAny(`\in`):
-		return "in", false
-	case p.takeAny("==", "=", `\approx`, `\equiv`):
-		return "=", false
-	}
-	return "", false
-}
-
-// related makes a relation; > and >= turn round.
-func related(name string, left, right *node) *node {
-	if name[0] == '>' {
-		left, right, name = right, left, "<"+name[1:]
-	}
-	return &node{op: opRelation, name: name, args: []*node{left, right}}
-}
-
-// between is a chain such as 1 <= x < 2 with the two in the same direction.
-func between(names []string, operands []*node) (*node, error) {
-	// The middle becomes part of both relations; were it more than a quantity, nesting would
-	// double the work at each level.
-	if names[0][0] != names[1][0] || names[0][0] != '<' && names[0][0] != '>' || !operands[1].scalar() {
-		return nil, errSyntax
-	}
-	return &node{op: opRelation, name: "chain", args: []*node{
-		related(names[0], operands[0], operands[1]), related(names[1], operands[1], operands[2])}}, nil
 }
 
 func (p *parser) union() (*node, error) {
@@ -424,80 +341,4 @@ func (p *parser) postfix() (*node, error) {
 			return nil, errSyntax
 		}
 	}
-}
-
-// numeral reads a number. Groups of three digits may be separated by a comma outside of
-// brackets, by {,}, or by a space when more than one digit group follows the rule.
-func (p *parser) numeral() (*node, error) {
-	var digits strings.Builder
-	start := p.at
-	for p.at < len(p.text) && digit(p.text[p.at]) {
-		digits.WriteByte(p.text[p.at])
-		p.at++
-	}
-	if lead := p.at - start; lead >= 1 && lead <= 3 {
-		for p.groupFollows() {
-			digits.WriteString(p.text[p.at+1 : p.at+4])
-			p.at += 4
-		}
-	}
-	decimal := false
-	if p.at < len(p.text) && p.text[p.at] == '.' && (digits.Len() > 0 || p.at+1 < len(p.text) && digit(p.text[p.at+1])) {
-		p.at++
-		from := p.at
-		digits.WriteByte('.')
-		for p.at < len(p.text) && digit(p.text[p.at]) {
-			digits.WriteByte(p.text[p.at])
-			p.at++
-		}
-		decimal = p.at > from
-	}
-	text := strings.TrimSuffix(digits.String(), ".")
-	if exponent := p.exponent(); exponent != "" {
-		text += exponent
-	}
-	if text == "" || len(text) > maxDigit {
-		return nil, errSyntax
-	}
-	value, ok := new(big.Rat).SetString(text)
-	if !ok {
-		return nil, errSyntax
-	}
-	return &node{op: opNumber, value: value, decimal: decimal}, nil
-}
-
-// groupFollows reports whether a separator and exactly three digits come next.
-func (p *parser) groupFollows() bool {
-	rest := p.text[p.at:]
-	if len(rest) < 4 || !digit(rest[1]) || !digit(rest[2]) || !digit(rest[3]) || len(rest) > 4 && digit(rest[4]) {
-		return false
-	}
-	switch rest[0] {
-	case '\x01', ' ':
-		return true
-	case ',':
-		return p.nested == 0
-	}
-	return false
-}
-
-// exponent reads the e23 of 6.02e23, at most three digits.
-func (p *parser) exponent() string {
-	rest := p.text[p.at:]
-	if rest == "" || rest[0] != 'e' && rest[0] != 'E' {
-		return ""
-	}
-	end := 1
-	if end < len(rest) && (rest[end] == '-' || rest[end] == '+') {
-		end++
-	}
-	from := end
-	for end < len(rest) && digit(rest[end]) {
-		end++
-	}
-	if end == from || end-from > 3 || end < len(rest) && letter(rest[end]) {
-		return ""
-	}
-	p.at += end
-	return rest[:end]
 }
