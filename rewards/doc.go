@@ -30,8 +30,8 @@
 // Every argument is a list with one entry per sample; a column that a row lacks is None there.
 // If every sample has chat messages, prompts are message lists and completions are
 // [{"role": "assistant", "content": TEXT}]; otherwise both are strings. trainer_state is an
-// object with global_step; truncated is a list of bool. A function without **kwargs gets only the arguments it names.
-// A function that names completion and not completions is called once per sample, with prompt, completion,
+// object with global_step. Beyond TRL's there are prompt_ids and truncated (bools). A
+// function without **kwargs gets only the arguments it names. A function that names completion and not completions is called once per sample, with prompt, completion,
 // completion_ids and the columns of that sample, and returns one number or None. An async
 // function is awaited; per sample, all calls run at once. Bools, numpy and torch numbers
 // count as numbers. py:MODULE:FUNCTION imports a module by name from the working directory
