@@ -230,7 +230,7 @@ func (r *render) slice(obj any, bounds [3]any) (any, error) {
 	}
 	size, ok := sizeOf(obj)
 	if _, isMap := obj.(*Map); isMap || !ok {
-		return missing(obj, "slice"), nil
+		return nil, notSliceable(obj)
 	}
 	var b [3]int64
 	b[2] = 1
@@ -240,8 +240,7 @@ func (r *render) slice(obj any, bounds [3]any) (any, error) {
 		}
 		n, ok := asInt(v)
 		if !ok {
-			// obj[slice] raises TypeError, which Jinja2 turns into undefined.
-			return missing(obj, "slice"), nil
+			return nil, typeErrorf("slice indices must be integers or None, not %s", typeName(v))
 		}
 		b[i] = n
 	}
@@ -251,6 +250,8 @@ func (r *render) slice(obj any, bounds [3]any) (any, error) {
 	lo, hi := sliceBounds(bounds, b, int64(size))
 	return r.takeSlice(obj, lo, hi, b[2])
 }
+
+func notSliceable(obj any) error { return typeErrorf("'%s' object cannot be sliced", typeName(obj)) }
 
 // sliceBounds clips bounds to the sequence, as Python's slice.indices does.
 func sliceBounds(bounds [3]any, b [3]int64, size int64) (lo, hi int64) {
@@ -311,7 +312,7 @@ func (r *render) takeSlice(obj any, lo, hi, step int64) (any, error) {
 			return nil, err
 		}
 	default:
-		return missing(obj, "slice"), nil
+		return nil, notSliceable(obj)
 	}
 	if err := r.makeList(len(list)); err != nil {
 		return nil, err

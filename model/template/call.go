@@ -208,6 +208,9 @@ type macro struct {
 func (m *macro) member(name string) (any, bool, error) {
 	switch name {
 	case "name":
+		if m.def.name == "" {
+			return nil, true, nil
+		}
 		return m.def.name, true, nil
 	case "arguments":
 		names := make(tuple, len(m.def.names))

@@ -47,10 +47,10 @@ type braceFormat struct {
 	escaped bool
 }
 
-// format fills in the fields of s. depth is 1 inside a format spec, where
-// fields may not nest further.
+// format fills in the fields of s. depth is 1 inside a format spec and 2 inside
+// the spec of a field there, where Python stops.
 func (f *braceFormat) format(s string, depth int) (string, error) {
-	if depth > 1 {
+	if depth > 2 {
 		return "", valueErrorf("max string recursion exceeded")
 	}
 	var b strings.Builder
@@ -264,8 +264,10 @@ func (r *render) formatValue(v any, spec string) (string, error) {
 func parseSpec(s string) (conversion, bool) {
 	c := conversion{fill: " ", precision: -1}
 	isAlign := func(i int) bool { return i < len(s) && strings.IndexByte("<>=^", s[i]) >= 0 }
+	filled := false
 	if n := runeOffset(s, 1); isAlign(n) {
 		c.fill, c.align, s = s[:n], s[n], s[n+1:]
+		filled = true
 	} else if isAlign(0) {
 		c.align, s = s[0], s[1:]
 	}
@@ -279,8 +281,11 @@ func parseSpec(s string) (conversion, bool) {
 	}
 	c.sign = take("+- ")
 	c.alternate = take("#") != 0
-	if take("0") != 0 && c.align == 0 {
-		c.fill, c.align = "0", '='
+	if take("0") != 0 && !filled {
+		c.fill = "0"
+		if c.align == 0 {
+			c.align = '='
+		}
 	}
 	var n int
 	c.width, n = leadingInt(s)

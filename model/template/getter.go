@@ -113,14 +113,14 @@ func filterMap(r *render, v any, a callArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &iterator{kind: "generator", more: func() (any, bool, error) {
+	return it.over(func() (any, bool, error) {
 		x, ok, err := it.next()
 		if err != nil || !ok {
 			return nil, false, err
 		}
 		x, err = apply(x)
 		return x, true, err
-	}}, nil
+	})
 }
 
 func (r *render) mapper(a callArgs) (func(any) (any, error), error) {
@@ -197,7 +197,7 @@ func (r *render) selectItems(v any, a callArgs, byAttribute, keep bool) (any, er
 	if err != nil {
 		return nil, err
 	}
-	return &iterator{kind: "generator", more: func() (any, bool, error) {
+	return it.over(func() (any, bool, error) {
 		for {
 			x, ok, err := it.next()
 			if err != nil || !ok {
@@ -214,7 +214,7 @@ func (r *render) selectItems(v any, a callArgs, byAttribute, keep bool) (any, er
 				return x, true, nil
 			}
 		}
-	}}, nil
+	})
 }
 
 func filterGroupBy(r *render, v any, args []any) (any, error) {

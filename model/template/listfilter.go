@@ -299,7 +299,7 @@ func filterUnique(r *render, v any, args []any) (any, error) {
 		return nil, err
 	}
 	seen := &Map{}
-	return &iterator{kind: "generator", more: func() (any, bool, error) {
+	return it.over(func() (any, bool, error) {
 		for {
 			x, ok, err := it.next()
 			if err != nil || !ok {
@@ -318,7 +318,7 @@ func filterUnique(r *render, v any, args []any) (any, error) {
 				return x, true, seen.put(key, nil)
 			}
 		}
-	}}, nil
+	})
 }
 
 // extreme is min or max.

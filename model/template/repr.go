@@ -108,6 +108,9 @@ func (r *render) appendRepr(b []byte, v any, depth int) ([]byte, error) {
 		b, err := r.appendRepr(append(b, "<Namespace "...), v.attrs, depth+1)
 		return append(b, '>'), err
 	case *macro:
+		if v.def.name == "" {
+			return append(b, "<Macro anonymous>"...), nil
+		}
 		return append(b, sprintf("<Macro '%s'>", v.def.name)...), nil
 	case *loop:
 		n, err := v.size()

@@ -45,6 +45,9 @@ func (p *parser) forTag(line int) (stmt, error) {
 	if s.target, err = p.assignTarget("in", false); err != nil {
 		return nil, err
 	}
+	if s.target.sets(idLoop) {
+		return nil, p.fail(line, "the loop target may not be called \"loop\"")
+	}
 	if err := p.expect(tokName, "in"); err != nil {
 		return nil, err
 	}
@@ -86,6 +89,16 @@ func (p *parser) forTag(line int) (stmt, error) {
 	return s, nil
 }
 
+// sets says whether assigning to t sets the variable.
+func (t *target) sets(id int) bool {
+	for i := range t.tuple {
+		if t.tuple[i].sets(id) {
+			return true
+		}
+	}
+	return t.tuple == nil && t.nsAttr == "" && t.id == id
+}
+
 func (p *parser) setTag(line int) (stmt, error) {
 	t, err := p.assignTarget("", true)
 	if err != nil {
@@ -110,7 +123,10 @@ func (p *parser) setTag(line int) (stmt, error) {
 // filterChain parses `| f | g(...)` over the text of a block.
 func (p *parser) filterChain() (*filterExpr, error) {
 	var x expr
-	for p.tok.op("|") {
+	for n := 0; p.tok.op("|"); n++ {
+		if err := p.chained(n); err != nil {
+			return nil, err
+		}
 		if err := p.next(); err != nil {
 			return nil, err
 		}
@@ -128,7 +144,10 @@ func (p *parser) filterTag(line int) (stmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	for p.tok.op("|") {
+	for n := 0; p.tok.op("|"); n++ {
+		if err := p.chained(n); err != nil {
+			return nil, err
+		}
 		if err := p.next(); err != nil {
 			return nil, err
 		}
@@ -183,7 +202,7 @@ func (p *parser) macroTag(line int) (stmt, error) {
 }
 
 func (p *parser) callTag(line int) (stmt, error) {
-	def := &macroDef{name: "caller"}
+	def := &macroDef{}
 	if p.tok.op("(") {
 		if err := p.signature(def); err != nil {
 			return nil, err
@@ -252,6 +271,8 @@ func (p *parser) signature(def *macroDef) error {
 				return err
 			}
 			def.defaults = append(def.defaults, x)
+		} else if id == idCaller {
+			return p.fail(line, "parameter \"caller\" needs a default")
 		} else if len(def.defaults) > 0 {
 			return p.fail(line, "parameter %q without default follows one with a default", name)
 		}

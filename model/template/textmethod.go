@@ -21,6 +21,9 @@ func searchMethod(name string) (textMethod, bool) {
 		})
 	case "splitlines":
 		return m(0, 1, "keepends", func(r *render, s string, args []any) (any, error) {
+			if err := r.makeList(2 * strings.Count(s, "\n")); err != nil {
+				return nil, err
+			}
 			return r.stringList(splitLines(s, truth(arg(args, 0, false))))
 		})
 	case "partition", "rpartition":
@@ -136,6 +139,9 @@ func (r *render) split(s string, args []any, fromRight bool) (any, error) {
 		limit = int64(len(s)) + 1
 	}
 	if arg(args, 0, nil) == nil {
+		if err := r.checkLen(int(min(countWords(s), limit))); err != nil {
+			return nil, err
+		}
 		return r.stringList(splitSpace(s, int(limit), fromRight))
 	}
 	sep, err := strArg(args, 0, "")
@@ -163,6 +169,16 @@ func (r *render) split(s string, args []any, fromRight bool) (any, error) {
 	return r.stringList(backwards(append(parts, s)))
 }
 
+func countWords(s string) int64 {
+	n, inside := int64(0), false
+	for _, r := range s {
+		space := isSpace(r)
+		n += boolInt(!space && !inside)
+		inside = !space
+	}
+	return n
+}
+
 func backwards(parts []string) []string {
 	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
 		parts[i], parts[j] = parts[j], parts[i]
@@ -177,7 +193,7 @@ func splitSpace(s string, limit int, fromRight bool) []string {
 		for s = strings.TrimRightFunc(s, isSpace); s != ""; s = strings.TrimRightFunc(s, isSpace) {
 			i := strings.LastIndexFunc(s, isSpace)
 			if len(parts) == limit || i < 0 {
-				parts = append(parts, strings.TrimLeftFunc(s, isSpace))
+				parts = append(parts, s)
 				break
 			}
 			_, n := utf8.DecodeRuneInString(s[i:])
@@ -189,7 +205,7 @@ func splitSpace(s string, limit int, fromRight bool) []string {
 	for s = trimSpace(s); s != ""; s = trimSpace(s) {
 		i := strings.IndexFunc(s, isSpace)
 		if len(parts) == limit || i < 0 {
-			return append(parts, strings.TrimRightFunc(s, isSpace))
+			return append(parts, s)
 		}
 		parts = append(parts, s[:i])
 		s = s[i:]

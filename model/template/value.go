@@ -207,6 +207,16 @@ type iterator struct {
 	items []any
 	more  func() (v any, ok bool, err error)
 	kind  string // Python's type name
+	depth int    // of generators that this one reads from
+}
+
+// over returns a generator that reads from it by way of more. A template may
+// stack generators, but not so high that reading them takes a deep stack.
+func (it *iterator) over(more func() (any, bool, error)) (any, error) {
+	if it.depth >= maxValueDepth {
+		return nil, errTooDeep()
+	}
+	return &iterator{kind: "generator", depth: it.depth + 1, more: more}, nil
 }
 
 func (it *iterator) next() (any, bool, error) {
