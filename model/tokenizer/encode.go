@@ -45,7 +45,11 @@ type encoding struct {
 	ids     []int32
 	pieces  []piece
 	scratch scratch
+	known   map[string][2]int // words of this text and where their ids lie in ids
 }
+
+// maxKnown bounds the words an encoding remembers.
+const maxKnown = 1 << 14
 
 // normalize handles a stretch of text without added tokens, first if it begins the whole text.
 func (e *encoding) normalize(text string, first bool, breaks []int) error {
@@ -80,11 +84,28 @@ func (e *encoding) words(text string, first bool) error {
 		}
 	}
 	for _, p := range e.pieces {
-		if p.text != "" {
-			e.ids = e.t.model.tokenize(e.ids, p.text, &e.scratch)
-		}
+		e.word(p.text)
 	}
 	return nil
+}
+
+// word appends the ids of a word. Most words of a text come again, and then their ids are copied.
+func (e *encoding) word(text string) {
+	if text == "" {
+		return
+	}
+	if at, ok := e.known[text]; ok {
+		e.ids = append(e.ids, e.ids[at[0]:at[1]]...)
+		return
+	}
+	from := len(e.ids)
+	e.ids = e.t.model.tokenize(e.ids, text, &e.scratch)
+	if len(e.pieces) > 1 && len(e.known) < maxKnown {
+		if e.known == nil {
+			e.known = map[string][2]int{}
+		}
+		e.known[text] = [2]int{from, len(e.ids)}
+	}
 }
 
 // within returns the breaks between start and end, relative to start.

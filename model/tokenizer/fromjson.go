@@ -343,7 +343,7 @@ func readMerges(v *vocabulary, raw json.RawMessage, prefix string) (*mergeTable,
 	}
 	table := newMergeTable(len(raw) / 10)
 	r := &jsonReader{data: raw}
-	rank := uint32(0)
+	rank, last := uint32(0), int32(255)
 	var both []byte
 	err := r.array(func() error {
 		var left, right []byte
@@ -376,12 +376,12 @@ func readMerges(v *vocabulary, raw json.RawMessage, prefix string) (*mergeTable,
 		a, okA := v.index[string(left)]
 		b, okB := v.index[string(right)]
 		both = append(append(both[:0], left...), strings.TrimPrefix(string(right), prefix)...)
-		id, ok := v.index[string(both)]
+		id, ok := v.merged(both, last)
 		if !okA || !okB || !ok {
 			return fmt.Errorf("tokenizer: merge %d (%q %q) names a piece that is not in the vocabulary", rank, left, right)
 		}
 		table.put(a, b, rank, id, false)
-		rank++
+		rank, last = rank+1, id
 		return nil
 	})
 	return table, err

@@ -228,6 +228,7 @@ func (t *Tokenizer) buildByteBPE(g ggml) (addBOS bool, err error) {
 		return false, fmt.Errorf("tokenizer: tokenizer.ggml.merges is missing")
 	}
 	table := newMergeTable(len(lines))
+	last := int32(255)
 	var both []byte
 	for rank, line := range lines {
 		at := -1
@@ -241,11 +242,12 @@ func (t *Tokenizer) buildByteBPE(g ggml) (addBOS bool, err error) {
 		a, okA := t.vocab.index[left]
 		b, okB := t.vocab.index[right]
 		both = append(append(both[:0], left...), right...)
-		id, ok := t.vocab.index[string(both)]
+		id, ok := t.vocab.merged(both, last)
 		if !okA || !okB || !ok {
 			return false, fmt.Errorf("tokenizer: merge %d (%q) names a piece that is not in the vocabulary", rank, line)
 		}
 		table.put(a, b, uint32(rank), id, true)
+		last = id
 	}
 	t.pre = append(pre.steps, &byteLevel{raw: true, prefixSpace: g.flag("add_space_prefix", false)})
 	t.model = &bpe{vocab: t.vocab, merges: table, bytes: true, byteIDs: t.vocab.byteCharacters(), unk: dead, ignoreMerges: pre.ignoreMerges}

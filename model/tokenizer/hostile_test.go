@@ -206,3 +206,16 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 	})
 }
+
+// TestRepeatedPieceAndOrderedMerges: the short cut for merges that make the next token must not miss the last of two
+// equal pieces.
+func TestRepeatedPieceAndOrderedMerges(t *testing.T) {
+	tokens := append(ByteAlphabet(), "ab", "abc", "<|end|>", "abc")
+	types := make([]int32, len(tokens))
+	for i := range types {
+		types[i] = 1
+	}
+	tok, err := FromGGUF(smallGGUF(map[string]any{"tokens": tokens, "token_type": types, "merges": []string{"a b", "ab c"}}))
+	require.NoError(t, err)
+	assert.Equal(t, []int32{259}, encode(t, tok, "abc", EncodeOptions{}))
+}

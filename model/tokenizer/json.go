@@ -112,17 +112,23 @@ func (r *jsonReader) text() ([]byte, error) {
 	return []byte(s), nil
 }
 
+// skipString passes a string: its end is the first quote behind an even number of backslashes.
 func (r *jsonReader) skipString() error {
-	for i := r.pos + 1; i < len(r.data); i++ {
-		switch r.data[i] {
-		case '\\':
-			i++
-		case '"':
-			r.pos = i + 1
+	for at := r.pos + 1; ; {
+		n := bytes.IndexByte(r.data[at:], '"')
+		if n < 0 {
+			return r.errorf("unterminated string")
+		}
+		at += n + 1
+		slashes := 0
+		for r.data[at-2-slashes] == '\\' { // the opening quote ends the count
+			slashes++
+		}
+		if slashes%2 == 0 {
+			r.pos = at
 			return nil
 		}
 	}
-	return r.errorf("unterminated string")
 }
 
 // scalar reads a number or a word.

@@ -30,6 +30,8 @@ type vocabulary struct {
 	kinds   []kind   // [V]
 	index   map[string]int32
 	longest int // bytes of the longest piece
+
+	duplicates bool // a piece has several ids
 }
 
 // maxSparse bounds the highest id by the number of tokens, so that one wild id can not ask for gigabytes.
@@ -48,8 +50,10 @@ func (v *vocabulary) set(id int, piece string, k kind) error {
 		v.pieces = append(v.pieces, "")
 		v.kinds = append(v.kinds, kindHole)
 	}
+	count, again := len(v.index), v.pieces[id] == piece
 	v.pieces[id], v.kinds[id] = piece, k
 	v.index[piece] = int32(id)
+	v.duplicates = v.duplicates || len(v.index) == count && !again
 	v.longest = max(v.longest, len(piece))
 	return nil
 }
@@ -64,6 +68,18 @@ func (v *vocabulary) id(piece string) (int32, bool) {
 func (v *vocabulary) plain(piece string) (int32, bool) {
 	id, ok := v.index[piece]
 	return id, ok && v.kinds[id].ordinary()
+}
+
+// merged returns the token of a merge's text. Vocabularies list what merges make in order, so the token after the last
+// one is tried before the index: a quarter of a million look-ups less.
+func (v *vocabulary) merged(text []byte, last int32) (int32, bool) {
+	if next := int(last) + 1; next < len(v.pieces) && v.pieces[next] == string(text) {
+		if v.kinds[next] != kindHole && !v.duplicates {
+			return int32(next), true
+		}
+	}
+	id, ok := v.index[string(text)]
+	return id, ok
 }
 
 func (v *vocabulary) has(id int32) bool {
