@@ -117,6 +117,16 @@ func TestMoreBitsFitBetter(t *testing.T) {
 	}
 }
 
+// With a scale of 1 the integers of Q8_0 are the values, halves away from zero.
+func TestQ8_0RoundsHalvesAwayFromZero(t *testing.T) {
+	x, b := make([]float32, 32), make([]byte, 34)
+	copy(x, []float32{127, 0.5, 1.5, -0.5, -2.5, 0.49999997, -126.5})
+	Encode(b, Q8_0, x)
+	for i, want := range []int8{127, 1, 2, -1, -3, 0, -127, 0} {
+		require.Equal(t, want, int8(b[2+i]), "%v", x[i])
+	}
+}
+
 // Values that the format holds exactly come back as the same bytes.
 func TestEncodeDecodeIsIdempotent(t *testing.T) {
 	for _, f := range []Format{F32, F16, BF16, Q4_0, Q5_0, Q8_0} {

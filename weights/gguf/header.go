@@ -199,7 +199,8 @@ func (f *File) place(header, size int64) error {
 		if t.Offset != next {
 			return fmt.Errorf("tensor %q: offset %d, want %d, the end of the tensor before it", t.Name, t.Offset, next)
 		}
-		if f.DataOffset > size || t.Offset > size-f.DataOffset || t.Size > size-f.DataOffset-t.Offset {
+		// No overflow: the tensors before this one lie within the file.
+		if t.Size > size-f.DataOffset-t.Offset {
 			return fmt.Errorf("tensor %q: %d bytes from %d on, but the data section has %d; is the download complete?", t.Name, t.Size, t.Offset, max(size-f.DataOffset, 0))
 		}
 		if next, ok = padded(next+t.Size, f.Alignment); !ok {

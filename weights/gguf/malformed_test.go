@@ -93,6 +93,7 @@ func malformed() map[string]refused {
 		"2^32-1 dimensions":           {infos(1).str("t").u32(math.MaxUint32).data(32), "4294967295 dimensions"},
 		"dimension 0":                 {infos(1).tensor("t", 0, 0, 4, 0).data(4), "is 0"},
 		"dimension 2^63":              {infos(1).tensor("t", 0, 0, 1<<63).data(4), "overflow"},
+		"2^63 elements in few bytes":  {infos(1).tensor("t", 2, 0, 1<<63).data(18), "overflow"},
 		"product overflow":            {infos(1).tensor("t", 0, 0, 1<<32, 1<<32).data(4), "overflow"},
 		"product wraps to small":      {infos(1).tensor("t", 0, 0, 1<<32, 1<<31, 2).data(4), "overflow"},
 		"byte overflow":               {infos(1).tensor("t", 0, 0, 1<<62).data(4), "overflow"},
