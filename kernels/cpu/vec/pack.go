@@ -51,14 +51,16 @@ func PackPanel(dst []byte, f quant.Format, in int, rows [][]byte) {
 		}
 		return
 	}
-	var codes blockCodes
+	var codes rowCodes
 	size, wide := f.BlockBytes(), panelBlockBytes(f)
 	for b := range in / f.BlockLen() {
 		block := dst[b*wide:][:wide]
 		for j, row := range rows {
 			packRow(block, &codes, f, j, row[b*size:][:size])
 		}
-		if f != quant.Q8_0 {
+		if f == quant.Q8_0 {
+			codes.packBytes(block[32:])
+		} else {
 			codes.pack(block, groupsOf(f))
 		}
 	}
@@ -85,11 +87,13 @@ func UnpackPanel(rows [][]byte, f quant.Format, in int, src []byte) {
 		}
 		return
 	}
-	var codes blockCodes
+	var codes rowCodes
 	size, wide := f.BlockBytes(), panelBlockBytes(f)
 	for b := range in / f.BlockLen() {
 		block := src[b*wide:][:wide]
-		if f != quant.Q8_0 {
+		if f == quant.Q8_0 {
+			codes.unpackBytes(block[32:])
+		} else {
 			codes.unpack(block, groupsOf(f))
 		}
 		for j, row := range rows {
@@ -110,34 +114,75 @@ func checkPanel(what string, panel []byte, f quant.Format, in int, rows [][]byte
 	}
 }
 
-// blockCodes is the codes of one block of 16 rows, one byte each: [k][lane].
-type blockCodes [256][Lanes]uint8
+// transpose turns a square of 8×8 bytes, a row to a word, by swapping the
+// corners of squares of 2, 4 and 8. Written out, as the compiler unrolls nothing.
+func transpose(a, b, c, d, e, f, g, h uint64) (w [8]uint64) {
+	a, b = swap1(a, b)
+	c, d = swap1(c, d)
+	e, f = swap1(e, f)
+	g, h = swap1(g, h)
+	a, c = swap2(a, c)
+	b, d = swap2(b, d)
+	e, g = swap2(e, g)
+	f, h = swap2(f, h)
+	w[0], w[4] = swap4(a, e)
+	w[1], w[5] = swap4(b, f)
+	w[2], w[6] = swap4(c, g)
+	w[3], w[7] = swap4(d, h)
+	return w
+}
 
-// pack writes the codes to the panel block, two to eight to a byte, eight lanes
-// at a time.
-func (c *blockCodes) pack(block []byte, g groups) {
-	const low, one, two = 0x0f0f0f0f0f0f0f0f, 0x0101010101010101, 0x0303030303030303
+func swap1(a, b uint64) (uint64, uint64) {
+	t := (a>>8 ^ b) & 0x00ff00ff00ff00ff
+	return a ^ t<<8, b ^ t
+}
+
+func swap2(a, b uint64) (uint64, uint64) {
+	t := (a>>16 ^ b) & 0x0000ffff0000ffff
+	return a ^ t<<16, b ^ t
+}
+
+func swap4(a, b uint64) (uint64, uint64) {
+	return a&0xffffffff | b<<32, a>>32 | b&^0xffffffff
+}
+
+// byK returns the codes of eight k from k on of eight lanes from lane on, a k to
+// a word; putByK is its inverse. k and lane are multiples of 8.
+func (c *rowCodes) byK(k, lane int) [8]uint64 {
+	k &= 256 - 8
+	r := (*[8][256]uint8)(c[lane:])
+	return transpose(word(r[0][k:k+8]), word(r[1][k:k+8]), word(r[2][k:k+8]), word(r[3][k:k+8]),
+		word(r[4][k:k+8]), word(r[5][k:k+8]), word(r[6][k:k+8]), word(r[7][k:k+8]))
+}
+
+func (c *rowCodes) putByK(k, lane int, w *[8]uint64) {
+	k &= 256 - 8
+	r := (*[8][256]uint8)(c[lane:])
+	for i, w := range transpose(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]) {
+		putWord(r[i][k:k+8], w)
+	}
+}
+
+// pack writes the codes to the panel block, a nibble and its high bits each.
+func (c *rowCodes) pack(block []byte, g groups) {
 	for n := range g.n {
-		dst, codes := block[g.head+n*g.stride+g.scale:][:g.stride-g.scale], c[n*g.len:][:g.len]
-		for half := 0; half < Lanes; half += 8 {
-			var high uint64
-			for k := 0; k < g.len; k += 2 {
-				a := binary.LittleEndian.Uint64(codes[k][half:])
-				b := binary.LittleEndian.Uint64(codes[k+1][half:])
-				binary.LittleEndian.PutUint64(dst[8*k+half:], a&low|b&low<<4)
+		dst := block[g.head+n*g.stride+g.scale:][:g.stride-g.scale]
+		high := dst[8*g.len:]
+		for k := 0; k < g.len; k += 8 {
+			for lane := 0; lane < Lanes; lane += 8 {
+				w, d := c.byK(n*g.len+k, lane), (*[56]byte)(dst[8*k+lane:])
+				putWord(d[0:], w[0]&nibble8|w[1]&nibble8<<4)
+				putWord(d[16:], w[2]&nibble8|w[3]&nibble8<<4)
+				putWord(d[32:], w[4]&nibble8|w[5]&nibble8<<4)
+				putWord(d[48:], w[6]&nibble8|w[7]&nibble8<<4)
 				switch g.high {
 				case 1:
-					high |= a>>4&one<<(k&7) | b>>4&one<<(k&7+1)
-					if k&7 == 6 {
-						binary.LittleEndian.PutUint64(dst[8*g.len+2*(k&^7)+half:], high)
-						high = 0
-					}
+					h := w[0]>>4&ones | w[1]>>4&ones<<1 | w[2]>>4&ones<<2 | w[3]>>4&ones<<3
+					h |= w[4]>>4&ones<<4 | w[5]>>4&ones<<5 | w[6]>>4&ones<<6 | w[7]>>4&ones<<7
+					putWord(high[2*k+lane:], h)
 				case 2:
-					high |= a>>4&two<<(2*(k&3)) | b>>4&two<<(2*(k&3)+2)
-					if k&3 == 2 {
-						binary.LittleEndian.PutUint64(dst[8*g.len+4*(k&^3)+half:], high)
-						high = 0
-					}
+					putWord(high[4*k+lane:], w[0]>>4&twos|w[1]>>4&twos<<2|w[2]>>4&twos<<4|w[3]>>4&twos<<6)
+					putWord(high[4*k+16+lane:], w[4]>>4&twos|w[5]>>4&twos<<2|w[6]>>4&twos<<4|w[7]>>4&twos<<6)
 				}
 			}
 		}
@@ -145,25 +190,51 @@ func (c *blockCodes) pack(block []byte, g groups) {
 }
 
 // unpack is the inverse of pack.
-func (c *blockCodes) unpack(block []byte, g groups) {
-	const low, one, two = 0x0f0f0f0f0f0f0f0f, 0x0101010101010101, 0x0303030303030303
+func (c *rowCodes) unpack(block []byte, g groups) {
 	for n := range g.n {
-		src, codes := block[g.head+n*g.stride+g.scale:][:g.stride-g.scale], c[n*g.len:][:g.len]
-		for half := 0; half < Lanes; half += 8 {
-			for k := 0; k < g.len; k += 2 {
-				q := binary.LittleEndian.Uint64(src[8*k+half:])
-				a, b := q&low, q>>4&low
-				switch g.high {
-				case 1:
-					h := binary.LittleEndian.Uint64(src[8*g.len+2*(k&^7)+half:]) >> (k & 7)
-					a, b = a|h&one<<4, b|h>>1&one<<4
-				case 2:
-					h := binary.LittleEndian.Uint64(src[8*g.len+4*(k&^3)+half:]) >> (2 * (k & 3))
-					a, b = a|h&two<<4, b|h>>2&two<<4
+		src := block[g.head+n*g.stride+g.scale:][:g.stride-g.scale]
+		high := src[8*g.len:]
+		for k := 0; k < g.len; k += 8 {
+			for lane := 0; lane < Lanes; lane += 8 {
+				var w [8]uint64
+				for i := 0; i < 8; i += 2 {
+					q := word(src[8*(k+i)+lane:])
+					w[i], w[i+1] = q&nibble8, q>>4&nibble8
 				}
-				binary.LittleEndian.PutUint64(codes[k][half:], a)
-				binary.LittleEndian.PutUint64(codes[k+1][half:], b)
+				for i := range w {
+					switch g.high {
+					case 1:
+						w[i] |= word(high[2*k+lane:]) >> i & ones << 4
+					case 2:
+						w[i] |= word(high[4*(k+i&^3)+lane:]) >> (2 * (i & 3)) & twos << 4
+					}
+				}
+				c.putByK(n*g.len+k, lane, &w)
 			}
+		}
+	}
+}
+
+// packBytes writes 32 codes as they are.
+func (c *rowCodes) packBytes(dst []byte) {
+	for k := 0; k < 32; k += 8 {
+		for lane := 0; lane < Lanes; lane += 8 {
+			for i, w := range c.byK(k, lane) {
+				putWord(dst[Lanes*(k+i)+lane:], w)
+			}
+		}
+	}
+}
+
+// unpackBytes is the inverse of packBytes.
+func (c *rowCodes) unpackBytes(src []byte) {
+	for k := 0; k < 32; k += 8 {
+		for lane := 0; lane < Lanes; lane += 8 {
+			var w [8]uint64
+			for i := range w {
+				w[i] = word(src[Lanes*(k+i)+lane:])
+			}
+			c.putByK(k, lane, &w)
 		}
 	}
 }
