@@ -102,6 +102,7 @@ func TestSpans(t *testing.T) {
 		"recursion":  {`{% for x in [[[]]] recursive %}({% generation %}{{ loop.depth }}{% endgeneration %}{{ loop(x) }}){% endfor %}`, []string{"1", "2"}},
 		"changed":    {`{% set s %}{% generation %}xy{% endgeneration %}{% endset %}{{ s|upper }}`, nil},
 		"dropped":    {`{% set s %}{% generation %}xy{% endgeneration %}{% endset %}`, nil},
+		"cut":        {`{% set s %}{% generation %}xy{% endgeneration %}{% endset %}{{ s[:1] }}`, nil},
 		"concatened": {`{% macro m() %}{% generation %}xy{% endgeneration %}{% endmacro %}{{ 'a' ~ m() }}`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
