@@ -3,6 +3,7 @@ package vec
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -76,6 +77,12 @@ func TestRMSNormAndItsDerivative(t *testing.T) {
 	near(t, norm(x64, w64), y, "y")
 	near(t, derivative(func(x []float64) float64 { return dot64(norm(x, w64), dy64) }, x64), dx, "dx")
 	near(t, derivative(func(w []float64) float64 { return dot64(norm(x64, w), dy64) }, w64), dw, "dw")
+
+	twice := slices.Clone(dx)
+	rmsNormBackwardGeneric(&RMSNormBackwardArgs{DX: pointer(twice), X: pointer(x), W: pointer(w), DY: pointer(dy), N: refN, Inv: a.Inv, Keep: 1})
+	for i := range twice {
+		require.Equal(t, 2*dx[i], twice[i])
+	}
 }
 
 func TestGatesAndTheirDerivatives(t *testing.T) {
