@@ -2,7 +2,9 @@ package tokenizer
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,11 +122,7 @@ func TestAddedTokenKeepsTheIDOfTheModel(t *testing.T) {
 }
 
 func FuzzFromJSON(f *testing.F) {
-	for _, name := range []string{"bbpe-qwen2", "unigram-t5"} {
-		data, err := os.ReadFile(testdata("golden-hf", "tokenizers", name+".tokenizer.json"))
-		require.NoError(f, err)
-		f.Add(data, "Hello <|im_end|> é")
-	}
+	f.Add([]byte(`{"added_tokens":[{"id":3,"content":"<|e|>","special":true}],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\p{N}{1,3}"},"behavior":"Isolated"},{"type":"ByteLevel","use_regex":true}]},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","ignore_merges":true,"vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}}`), "ab<|e|> 12")
 	f.Add([]byte(`{"added_tokens":[{"id":1,"content":"ab","normalized":true,"special":true,"lstrip":true,"rstrip":true}],"normalizer":{"type":"Lowercase"},"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":1}]},"pre_tokenizer":{"type":"Metaspace","replacement":"_","split":true},"model":{"type":"BPE","byte_fallback":true,"unk_token":"u","vocab":{"a":0,"<0x00>":1,"u":2},"merges":["a u"]}}`), " a ab")
 	f.Add([]byte(`{"normalizer":{"type":"Precompiled","precompiled_charsmap":"CAAAAAAEAAABAAAAYQA="},"model":{"type":"Unigram","unk_id":0,"vocab":[["a",-1],["b",-2.5]]}}`), "ab\x00")
 	f.Add([]byte(`{"normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"BertPreTokenizer"},"decoder":{"type":"WordPiece"},"model":{"type":"WordPiece","vocab":{"a":0,"##b":1}}}`), "ab, Ab")
@@ -133,6 +131,35 @@ func FuzzFromJSON(f *testing.F) {
 			exercise(t, tok, text)
 		}
 	})
+}
+
+// TestMutatedFilesNeverPanic changes published layouts at random places before the vocabulary and in it.
+func TestMutatedFilesNeverPanic(t *testing.T) {
+	rng := rand.New(rand.NewPCG(13, 14))
+	accepted := 0
+	for _, name := range goldenNames() {
+		data, err := os.ReadFile(testdata("golden-hf", "tokenizers", name+".tokenizer.json"))
+		require.NoError(t, err)
+		for range 150 {
+			doc := slices.Clone(data)
+			for range 1 + rng.IntN(3) {
+				at := rng.IntN(2500)
+				switch rng.IntN(3) {
+				case 0:
+					doc[at] = "0123456789\",:[]{}\\e- \xff"[rng.IntN(21)]
+				case 1:
+					doc = slices.Delete(doc, at, at+1+rng.IntN(20))
+				case 2:
+					doc = slices.Insert(doc, at, doc[rng.IntN(2500):][:rng.IntN(40)]...)
+				}
+			}
+			if tok, err := FromJSON(doc, nil); err == nil {
+				accepted++
+				exercise(t, tok, "Hello <|im_end|> é \x00 the ab")
+			}
+		}
+	}
+	assert.Positive(t, accepted)
 }
 
 // exercise uses everything of a tokenizer that was accepted: no panic, ids in range, stream equal to Decode.
