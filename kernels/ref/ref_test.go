@@ -185,7 +185,10 @@ func TestDrawByHand(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, id, "U %v", u)
 	}
-	id, err := Draw([]float64{1, 2, 2}, kernels.SampleRow{InvT: 1, Greedy: true, U: 0.99})
+	id, err := Draw([]float64{0, 0}, kernels.SampleRow{InvT: 1, TopP: 1, U: 0.5})
+	require.NoError(t, err)
+	assert.Equal(t, int32(1), id, "the sum must exceed U")
+	id, err = Draw([]float64{1, 2, 2}, kernels.SampleRow{InvT: 1, Greedy: true, U: 0.99})
 	require.NoError(t, err)
 	assert.Equal(t, int32(1), id, "greedy")
 	_, err = Draw(tenths, kernels.SampleRow{InvT: 1, TopP: 1, Banned: []int32{0, 1, 2, 3}})
