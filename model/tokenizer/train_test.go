@@ -1,8 +1,10 @@
 package tokenizer
 
 import (
+	"math/rand/v2"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,4 +157,57 @@ func TestFromVocabularyByHand(t *testing.T) {
 	assert.ErrorContains(t, err, "given twice")
 	_, err = FromVocabulary("smollm", []string{"a"}, [][2]string{{"a", "a"}}, nil)
 	assert.ErrorContains(t, err, "names a piece")
+}
+
+// TestTrainBPEMatchesRecounting: the queue must choose what counting everything again before every merge chooses.
+func TestTrainBPEMatchesRecounting(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 16))
+	var texts []string
+	for range 120 {
+		word := make([]byte, 2+rng.IntN(9))
+		for i := range word {
+			word[i] = "abcd"[rng.IntN(4)]
+		}
+		texts = append(texts, string(word))
+	}
+	const merges = 60
+	tok, err := TrainBPE(texts, 256+merges, nil)
+	require.NoError(t, err)
+
+	pieces, known := ByteAlphabet(), map[string]bool{}
+	words := make([][]int, len(texts))
+	for w, text := range texts {
+		for _, c := range text {
+			words[w] = append(words[w], slices.Index(pieces, string(c)))
+		}
+	}
+	for range merges {
+		counts := map[[2]int]int{}
+		for _, ids := range words {
+			for i := 0; i+1 < len(ids); i++ {
+				counts[[2]int{ids[i], ids[i+1]}]++
+			}
+		}
+		var best [2]int
+		for pair, n := range counts {
+			if !known[pieces[pair[0]]+pieces[pair[1]]] && (n > counts[best] || n == counts[best] && slices.Compare(pair[:], best[:]) < 0) {
+				best = pair
+			}
+		}
+		made := pieces[best[0]] + pieces[best[1]]
+		known[made] = true
+		for w, ids := range words {
+			for i := 0; i+1 < len(ids); i++ {
+				if ids[i] == best[0] && ids[i+1] == best[1] {
+					ids = slices.Replace(ids, i, i+2, len(pieces))
+				}
+			}
+			words[w] = ids
+		}
+		pieces = append(pieces, made)
+	}
+	for id, want := range pieces {
+		got, _ := tok.Token(int32(id))
+		require.Equal(t, want, got, "token %d", id)
+	}
 }
