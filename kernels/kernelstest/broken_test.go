@@ -456,6 +456,7 @@ func changeRow(change func(*kernels.SampleRow)) func(*broken, *ref.Backend) {
 func TestSuiteSeesFaults(t *testing.T) {
 	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newBroken()
 			f.plant(b, b.Backend)
 			failures := failuresOf(b, f.section, f.seen)
