@@ -23,7 +23,7 @@ common="-std=c17 -O3 -ffreestanding -fno-builtin -fPIC -ffp-contract=off -fno-ma
 x86="--target=x86_64-unknown-linux-gnu -mno-red-zone -mavx2 -mfma -mf16c"
 avx2="$x86 -mtune=znver3"
 avx512="$x86 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512 -mtune=icelake-server"
-neon="--target=aarch64-unknown-linux-gnu -mcmodel=tiny -ffixed-x18 -ffixed-x28 -mtune=neoverse-n1"
+neon="--target=aarch64-unknown-linux-gnu -mcmodel=tiny -ffixed-x18 -ffixed-x28 -mtune=apple-m1"
 
 # compile SOURCE ISA flags...
 compile() {
