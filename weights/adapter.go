@@ -119,8 +119,11 @@ func (ad *Adapter) Pair(site int) *Pair {
 	return ad.pairs[site]
 }
 
-// Pairs lists the pairs in order of their sites.
+// Pairs lists the pairs in order of their sites; the base model has none.
 func (ad *Adapter) Pairs() []*Pair {
+	if ad == nil {
+		return nil
+	}
 	var out []*Pair
 	for _, p := range ad.pairs {
 		if p != nil {

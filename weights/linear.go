@@ -6,9 +6,13 @@ import "graft/kernels"
 // number among the model's linears: adapters are indexed by it.
 type Linear struct {
 	Name string // checkpoint name of the module: "model.layers.0.self_attn.q_proj"
+	GGUF string // the same in GGUF: "blk.0.attn_q"
 	Site int
-	W    kernels.Weight // [Out, In]
-	Bias kernels.Tensor // [1, Out], or absent
+	// HeadDim is not 0 when the rows are query or key heads that this model's file holds in paired
+	// order (2i, 2i+1) while checkpoints, and so adapters, hold them in halves (i, i+HeadDim/2).
+	HeadDim int
+	W       kernels.Weight // [Out, In]
+	Bias    kernels.Tensor // [1, Out], or absent
 
 	// Gradients, present when the base itself is trained.
 	DW    kernels.Weight

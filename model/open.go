@@ -1,0 +1,173 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"graft/kernels/quant"
+	"graft/model/tokenizer"
+	"graft/weights"
+	"graft/weights/gguf"
+	"graft/weights/safetensors"
+)
+
+// Options say how a model is loaded.
+type Options struct {
+	Context int           // positions that will be used; 0: what the model was made for, at most 8192
+	Format  *quant.Format // store matrices in this format instead of the file's
+	Trained bool          // full fine-tuning: float32 weights with gradients
+}
+
+// Files is a model on disk, opened and described but not yet loaded: enough to plan memory.
+type Files struct {
+	Path      string
+	Config    Config
+	Tokenizer *tokenizer.Tokenizer // nil when the files hold none
+	Source    weights.Source
+
+	names names
+	layer string
+	close func() error
+	opt   Options
+}
+
+// Open reads the description of a model: a GGUF file, or a folder with config.json and safetensors.
+func Open(path string, o Options) (*Files, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("model: %s does not exist; give a GGUF file or a folder with config.json and safetensors", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if info.IsDir() {
+		return openFolder(path, o)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	out, err := FromGGUF(f, o)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	out.Path = path
+	return out, nil
+}
+
+// FromGGUF describes the model of an open GGUF file; the Files close it.
+func FromGGUF(f *gguf.File, o Options) (*Files, error) {
+	c, err := configFromGGUF(f, o)
+	if err != nil {
+		return nil, err
+	}
+	out := &Files{Config: *c, Source: weights.GGUFSource{File: f}, names: ggufNames(), layer: "blk.%d.", close: f.Close, opt: o}
+	if kind, err := f.StrOr("tokenizer.ggml.model", "no_vocab"); err == nil && kind != "no_vocab" {
+		if out.Tokenizer, err = tokenizer.FromGGUF(f.KV); err != nil {
+			return nil, err
+		}
+		if n := out.Tokenizer.VocabSize(); n > c.Vocab {
+			return nil, fmt.Errorf("model: the tokenizer has %d tokens but the embedding only %d rows", n, c.Vocab)
+		}
+	}
+	return out, nil
+}
+
+func openFolder(path string, o Options) (*Files, error) {
+	raw, err := os.ReadFile(filepath.Join(path, "config.json"))
+	if err != nil {
+		return nil, fmt.Errorf("model: %s has no readable config.json: %w", path, err)
+	}
+	c, err := configFromHF(raw, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(path, "config.json"), err)
+	}
+	c.Name = filepath.Base(path)
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	out := &Files{Path: path, Config: *c, Source: weights.SafetensorsSource{File: f}, names: hfNames(c.PostNorm),
+		layer: "model.layers.%d.", close: f.Close, opt: o}
+	if tok, err := os.ReadFile(filepath.Join(path, "tokenizer.json")); err == nil {
+		cfg, _ := os.ReadFile(filepath.Join(path, "tokenizer_config.json"))
+		cfg = withChatTemplate(path, cfg)
+		if out.Tokenizer, err = tokenizer.FromJSON(tok, cfg); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return out, nil
+}
+
+// withChatTemplate adds chat_template.jinja, where newer folders keep it, to the tokenizer's config.
+func withChatTemplate(path string, cfg []byte) []byte {
+	tmpl, err := os.ReadFile(filepath.Join(path, "chat_template.jinja"))
+	if err != nil {
+		return cfg
+	}
+	fields := map[string]any{}
+	if len(cfg) > 0 && json.Unmarshal(cfg, &fields) != nil {
+		return cfg // the tokenizer reports what is wrong with it
+	}
+	fields["chat_template"] = string(tmpl)
+	if out, err := json.Marshal(fields); err == nil {
+		return out
+	}
+	return cfg
+}
+
+// Close closes the files; a loaded Model does not need them any more.
+func (f *Files) Close() error { return f.close() }
+
+// Load reads the weights into the arena.
+func (f *Files) Load(arena *weights.Arena) (*Model, error) {
+	m := &Model{Config: f.Config, Arena: arena, Version: 1}
+	if err := m.makeRopes(f.opt.context(&f.Config)); err != nil {
+		return nil, err
+	}
+	b := builder{m: m, file: f.names, layer: f.layer, module: hfNames(f.Config.PostNorm),
+		load: &weights.Loader{Arena: arena, Source: f.Source, Format: f.opt.Format, Trained: f.opt.Trained}}
+	if err := b.build(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// WeightBytes is what Load will allocate for weights and, when trained, gradients.
+func (f *Files) WeightBytes(packed func(q quant.Format, out, in int) int64) (bytes int64, err error) {
+	for _, name := range f.Source.Names() {
+		q, rows, cols, ok, err := f.Source.Shape(name)
+		if err != nil || !ok || !strings.HasSuffix(name, ".weight") && !strings.HasSuffix(name, ".bias") {
+			continue
+		}
+		n := int64(4 * cols)
+		if rows > 1 {
+			if f.opt.Format != nil && cols%f.opt.Format.BlockLen() == 0 {
+				q = *f.opt.Format
+			}
+			if f.opt.Trained {
+				q = quant.F32
+			}
+			n = packed(q, rows, cols)
+		}
+		if f.opt.Trained {
+			n *= 2
+		}
+		bytes += n
+	}
+	return bytes, nil
+}
+
+func (o Options) context(c *Config) int {
+	if o.Context > 0 {
+		return o.Context
+	}
+	return min(c.Context, 8192)
+}

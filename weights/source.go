@@ -1,0 +1,292 @@
+package weights
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	"graft/kernels"
+	"graft/kernels/quant"
+	"graft/weights/gguf"
+	"graft/weights/safetensors"
+)
+
+// Source reads matrices row by row from a model file, whatever its format, so that packing never
+// holds a second copy.
+type Source interface {
+	// Shape is the format and size of a tensor; vectors have one row. ok tells whether it exists.
+	Shape(name string) (f quant.Format, rows, cols int, ok bool, err error)
+	// Rows reads n raw rows into dst (n·f.Bytes(cols) bytes).
+	Rows(name string, row, n int, dst []byte) error
+	// Names lists all tensors.
+	Names() []string
+}
+
+// GGUFSource reads from a GGUF file.
+type GGUFSource struct{ File *gguf.File }
+
+// Names lists the tensors in file order.
+func (s GGUFSource) Names() []string {
+	out := make([]string, len(s.File.Tensors))
+	for i := range s.File.Tensors {
+		out[i] = s.File.Tensors[i].Name
+	}
+	return out
+}
+
+// Shape reverses GGUF's order of dimensions.
+func (s GGUFSource) Shape(name string) (quant.Format, int, int, bool, error) {
+	t, ok := s.File.Tensor(name)
+	if !ok {
+		return 0, 0, 0, false, nil
+	}
+	rows, cols, err := matrix(name, t.Shape())
+	return t.Format, rows, cols, true, err
+}
+
+// Rows reads raw rows.
+func (s GGUFSource) Rows(name string, row, n int, dst []byte) error {
+	t, ok := s.File.Tensor(name)
+	if !ok {
+		return fmt.Errorf("weights: tensor %q is missing", name)
+	}
+	shape := t.Shape()
+	return s.File.ReadAt(t, dst, int64(row)*int64(t.Format.Bytes(shape[len(shape)-1])))
+}
+
+// SafetensorsSource reads from safetensors files.
+type SafetensorsSource struct{ File *safetensors.File }
+
+// Names lists the tensors.
+func (s SafetensorsSource) Names() []string {
+	out := make([]string, len(s.File.Tensors))
+	for i := range s.File.Tensors {
+		out[i] = s.File.Tensors[i].Name
+	}
+	return out
+}
+
+// Shape gives the size; dtypes that are not plain floats are refused.
+func (s SafetensorsSource) Shape(name string) (quant.Format, int, int, bool, error) {
+	t, ok := s.File.Tensor(name)
+	if !ok {
+		return 0, 0, 0, false, nil
+	}
+	f, ok := quant.ParseFormat(t.DType.String())
+	if !ok || f.BlockLen() != 1 {
+		return 0, 0, 0, true, fmt.Errorf("weights: tensor %q has dtype %s; Graft reads F32, F16 and BF16", name, t.DType)
+	}
+	rows, cols, err := matrix(name, t.Shape)
+	return f, rows, cols, true, err
+}
+
+// Rows reads raw rows.
+func (s SafetensorsSource) Rows(name string, row, n int, dst []byte) error {
+	t, ok := s.File.Tensor(name)
+	if !ok {
+		return fmt.Errorf("weights: tensor %q is missing", name)
+	}
+	return s.File.ReadAt(t, dst, int64(row)*(int64(len(dst))/int64(max(1, n))))
+}
+
+func matrix(name string, shape []int) (rows, cols int, err error) {
+	switch len(shape) {
+	case 1:
+		return 1, shape[0], nil
+	case 2:
+		return shape[0], shape[1], nil
+	}
+	return 0, 0, fmt.Errorf("weights: tensor %q has %d dimensions, want 1 or 2", name, len(shape))
+}
+
+// Loader reads a model's tensors into an arena, several at a time. Calls to Vector and Matrix queue
+// work; Wait runs it and returns the first error.
+type Loader struct {
+	Arena  *Arena
+	Source Source
+	// Format, if not nil, is what matrices are stored as, whatever the file holds.
+	Format *quant.Format
+	// Trained gives every tensor a gradient and stores matrices as F32.
+	Trained bool
+
+	jobs []func(r *reader) error
+}
+
+// reader reads on one goroutine; the device belongs to the caller of Wait, who is asked to pack.
+type reader struct {
+	buf  []byte
+	todo chan<- func()
+}
+
+// device runs f on the goroutine that owns the backend and waits for it.
+func (r *reader) device(f func()) {
+	done := make(chan struct{})
+	r.todo <- func() { f(); close(done) }
+	<-done
+}
+
+// Matrix queues the reading of a [rows, cols] matrix and returns where it will lie.
+func (l *Loader) Matrix(name string, rows, cols int) (w, dw kernels.Weight, err error) {
+	f, r, c, ok, err := l.Source.Shape(name)
+	switch {
+	case err != nil:
+		return w, dw, err
+	case !ok:
+		return w, dw, fmt.Errorf("weights: tensor %q is missing from the model file", name)
+	case r != rows || c != cols:
+		return w, dw, fmt.Errorf("weights: tensor %q is [%d %d], its configuration wants [%d %d]", name, r, c, rows, cols)
+	}
+	to := f
+	if l.Format != nil && cols%l.Format.BlockLen() == 0 {
+		to = *l.Format
+	}
+	if l.Trained {
+		to = quant.F32
+	}
+	if w, err = l.Arena.Weight("weights", to, rows, cols); err != nil {
+		return w, dw, err
+	}
+	if l.Trained {
+		if dw, err = l.Arena.Weight("gradients", to, rows, cols); err != nil {
+			return w, dw, err
+		}
+	}
+	l.jobs = append(l.jobs, func(r *reader) error { return l.readMatrix(r, name, f, w) })
+	return w, dw, nil
+}
+
+// loadBytes is about how much of a tensor is read at a time.
+const loadBytes = 1 << 20
+
+func (l *Loader) readMatrix(r *reader, name string, f quant.Format, w kernels.Weight) error {
+	rowBytes, buf := f.Bytes(w.In), r.buf
+	step := max(1, len(buf)/rowBytes/16) * 16
+	if need := step * rowBytes; need > len(buf) {
+		buf = make([]byte, need)
+	}
+	var floats []float32
+	for row := 0; row < w.Out; row += step {
+		n := min(step, w.Out-row)
+		raw := buf[:n*rowBytes]
+		if err := l.Source.Rows(name, row, n, raw); err != nil {
+			return fmt.Errorf("weights: tensor %q, row %d: %w", name, row, err)
+		}
+		if f != w.Format {
+			if floats == nil {
+				floats = make([]float32, step*w.In)
+			}
+			quant.Decode(floats[:n*w.In], f, raw)
+			raw = make([]byte, w.Format.Bytes(n*w.In))
+			quant.Encode(raw, w.Format, floats[:n*w.In])
+		}
+		r.device(func() { l.Arena.Backend().Pack(w, row, raw) })
+	}
+	return nil
+}
+
+// Vector queues the reading of a float32 vector; plusOne adds 1 to every entry.
+func (l *Loader) Vector(name string, n int, plusOne bool) (t, dt kernels.Tensor, err error) {
+	f, r, c, ok, err := l.Source.Shape(name)
+	switch {
+	case err != nil:
+		return t, dt, err
+	case !ok:
+		return t, dt, fmt.Errorf("weights: tensor %q is missing from the model file", name)
+	case r*c != n || f.BlockLen() != 1:
+		return t, dt, fmt.Errorf("weights: tensor %q is %s [%d], want %d plain floats", name, f, r*c, n)
+	}
+	if t, err = l.Arena.Tensor("weights", kernels.F32, 1, n); err != nil {
+		return t, dt, err
+	}
+	if l.Trained {
+		if dt, err = l.Arena.Tensor("gradients", kernels.F32, 1, n); err != nil {
+			return t, dt, err
+		}
+	}
+	l.jobs = append(l.jobs, func(r *reader) error {
+		floats, err := ReadVector(l.Source, name)
+		if err != nil {
+			return err
+		}
+		if plusOne {
+			for i := range floats {
+				floats[i]++
+			}
+		}
+		raw := make([]byte, 4*n)
+		quant.Encode(raw, quant.F32, floats)
+		r.device(func() { l.Arena.Backend().Upload(t, raw) })
+		return nil
+	})
+	return t, dt, nil
+}
+
+// Has tells whether the file holds a tensor.
+func (l *Loader) Has(name string) bool {
+	_, _, _, ok, _ := l.Source.Shape(name)
+	return ok
+}
+
+// ReadVector reads and decodes a whole small tensor.
+func ReadVector(s Source, name string) ([]float32, error) {
+	f, rows, cols, ok, err := s.Shape(name)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("weights: tensor %q is missing from the model file", name)
+	}
+	raw := make([]byte, f.Bytes(rows*cols))
+	if err := s.Rows(name, 0, rows, raw); err != nil {
+		return nil, err
+	}
+	out := make([]float32, rows*cols)
+	quant.Decode(out, f, raw)
+	return out, nil
+}
+
+// Wait runs the queued reads, several at a time, packing on the calling goroutine, and returns the
+// first error.
+func (l *Loader) Wait() error {
+	jobs := l.jobs
+	l.jobs = nil
+	var (
+		mu    sync.Mutex
+		next  int
+		first error
+		wg    sync.WaitGroup
+	)
+	take := func(err error) func(*reader) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && first == nil {
+			first = err
+		}
+		if first != nil || next == len(jobs) {
+			return nil
+		}
+		next++
+		return jobs[next-1]
+	}
+	todo := make(chan func())
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			r := &reader{buf: make([]byte, loadBytes), todo: todo}
+			var err error
+			for job := take(nil); job != nil; job = take(err) {
+				err = job(r)
+			}
+		})
+	}
+	go func() {
+		wg.Wait()
+		close(todo)
+	}()
+	for f := range todo {
+		f()
+	}
+	if first != nil {
+		return first
+	}
+	return l.Arena.Backend().Sync()
+}
