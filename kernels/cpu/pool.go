@@ -89,7 +89,10 @@ func (p *pool) close() {
 		return
 	}
 	for range p.workers[1:] {
-		p.wake <- struct{}{}
+		select {
+		case p.wake <- struct{}{}:
+		default: // wake-ups that nobody needed are still there: enough for every helper
+		}
 	}
 	p.exited.Wait()
 	for _, w := range p.workers {
