@@ -97,13 +97,22 @@ INLINE i32x16 seen(const struct block *b) {
 	}
 #endif
 
+// A page is a few kilobytes anywhere in memory, which no hardware prefetcher
+// sees coming: the first block of a page asks for the next page line by line,
+// ahead elements further, with 0 for nothing to ask for.
+#define FETCH(p)                                                          \
+	do {                                                              \
+		if (!__builtin_constant_p(ahead)) __builtin_prefetch((p) + ahead); \
+	} while (0)
+
 // dots: s[r][j] = chain over d of fma(x[r][d], page[d][j], acc) from 0.
-INLINE void dots(const int n, float *s, const float *x, const long *off, const float *page, long d) {
+INLINE void dots(const int n, float *s, const float *x, const long *off, const float *page, long d, long ahead) {
 	const float *row[ROWS];
 	f32x16 acc[ROWS];
 	UNROLL for (int r = 0; r < n; r++) row[r] = x + off[r], acc[r] = (f32x16){0};
 	ROLLED for (long i = 0; i < d; i++) {
 		f32x16 k = load(page + PAGE * i);
+		FETCH(page + PAGE * i);
 		UNROLL for (int r = 0; r < n; r++) acc[r] = fma(splat(row[r][i]), k, acc[r]);
 	}
 	UNROLL for (int r = 0; r < n; r++) store(s + PAGE * r, acc[r]);
@@ -112,7 +121,7 @@ INLINE void dots(const int n, float *s, const float *x, const long *off, const f
 // mix: y[r][d] = chain over j0 ≤ j < j1 of fma(p[r][j], page[j][d], acc) from
 // y[r][d]·a[r].
 INLINE void mix_part(const int n, const int wide, const long rest, float *y, const long *off, const float *a,
-		     const float *p, const float *page, long d, int j0, int j1) {
+		     const float *p, const float *page, long d, int j0, int j1, long ahead) {
 	f32x16 acc[ROWS][4];
 	UNROLL for (int r = 0; r < n; r++)
 		UNROLL for (int c = 0; c < wide; c++) {
@@ -123,6 +132,7 @@ INLINE void mix_part(const int n, const int wide, const long rest, float *y, con
 	ROLLED for (int j = j0; j < j1; j++, page += d, p++) {
 		UNROLL for (int c = 0; c < wide; c++) {
 			f32x16 v = rest ? load_n(page + 16 * c, rest) : load(page + 16 * c);
+			FETCH(page + 16 * c);
 			UNROLL for (int r = 0; r < n; r++) acc[r][c] = fma(splat(p[PAGE * r]), v, acc[r][c]);
 		}
 	}
@@ -147,15 +157,15 @@ INLINE void mix_half(const int n, float *y, const long *off, const float *a, con
 }
 
 INLINE void mix(const int n, float *y, const long *off, const float *a, const float *p, const float *page, long d,
-		int j0, int j1) {
+		int j0, int j1, long ahead) {
 	const int wide = n == 1 ? 4 : n <= 3 ? 2 : 1; // enough chains to hide latency
 	long i = 0;
 	ROLLED for (; i + 16 * wide <= d; i += 16 * wide)
-		mix_part(n, wide, 0, y + i, off, a, p, page + i, d, j0, j1);
+		mix_part(n, wide, 0, y + i, off, a, p, page + i, d, j0, j1, ahead);
 	if (wide > 1)
-		ROLLED for (; i + 16 <= d; i += 16) mix_part(n, 1, 0, y + i, off, a, p, page + i, d, j0, j1);
+		ROLLED for (; i + 16 <= d; i += 16) mix_part(n, 1, 0, y + i, off, a, p, page + i, d, j0, j1, ahead);
 	if (i + 8 <= d) mix_half(n, y + i, off, a, p, page + i, d, j0, j1), i += 8;
-	if (i < d) mix_part(n, 1, d - i, y + i, off, a, p, page + i, d, j0, j1);
+	if (i < d) mix_part(n, 1, d - i, y + i, off, a, p, page + i, d, j0, j1, ahead);
 }
 
 // softmax turns the products p of a block into scores and then probabilities,
@@ -203,12 +213,15 @@ void AttnForward(struct AttnForward *a) {
 		struct rows rows = {a->start, a->limit, page * PAGE, a->qrow, a->qtok, a->outrow, a->outtok,
 				    a->group, 0, a->m, 0, 0, 0, 0, 0};
 		const float *kp = a->kpages[page], *vp = a->vpages[page];
+		const _Bool last = page + 1 == a->page0 + a->pagen;
+		long kahead = last ? 0 : a->kpages[page + 1] - kp, vahead = last ? 0 : a->vpages[page + 1] - vp;
 		while (next(&rows, &b, PAIR)) {
 			ROLLED for (int r = 0; r < b.n; r += ROWS)
-				OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, kp, d)
+				OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, kp, d, kahead)
 			softmax(p, drop, &b, a);
 			ROLLED for (int r = 0; r < b.n; r += ROWS)
-				OF(b.n - r, mix, a->out, b.out + r, drop + r, p + PAGE * r, vp, d, b.j0, b.j1)
+				OF(b.n - r, mix, a->out, b.out + r, drop + r, p + PAGE * r, vp, d, b.j0, b.j1, vahead)
+			kahead = vahead = 0;
 		}
 	}
 }
@@ -294,10 +307,10 @@ void AttnBackwardQ(struct AttnBackwardQ *a) {
 				turn(vt, a->vpages[page], PAGE, d);
 				turned = 1;
 			}
-			OF(b.n, dots, s, a->q, b.q, kp, d)
-			OF(b.n, dots, ds, a->dout, b.out, vt, d)
+			OF(b.n, dots, s, a->q, b.q, kp, d, 0)
+			OF(b.n, dots, ds, a->dout, b.out, vt, d, 0)
 			grads(s, ds, &b, a->lse, a->delta, a->scale, a->softcap);
-			OF(b.n, mix, a->dq, b.q, one, ds, kt, d, b.j0, b.j1)
+			OF(b.n, mix, a->dq, b.q, one, ds, kt, d, b.j0, b.j1, 0)
 		}
 	}
 }
@@ -361,8 +374,8 @@ void AttnBackwardKV(struct AttnBackwardKV *a) {
 		if (!turned) turn(vt, a->v, PAGE, d);
 		turned = 1;
 		ROLLED for (int r = 0; r < b.n; r += ROWS) {
-			OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, a->k, d)
-			OF(b.n - r, dots, ds + PAGE * r, a->dout, b.out + r, vt, d)
+			OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, a->k, d, 0)
+			OF(b.n - r, dots, ds + PAGE * r, a->dout, b.out + r, vt, d, 0)
 		}
 		grads(p, ds, &b, a->lse, a->delta, a->scale, a->softcap);
 		const i32x16 mask = seen(&b);
