@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -30,15 +31,10 @@ func hardFloats(rng *rand.Rand) float32 {
 	}
 }
 
-// exactFMA rounds a·b + c once, in big.Float.
+// exactFMA rounds a·b + c once, in big.Float; the product is exact in float64.
 func exactFMA(a, b, c float32) float32 {
-	x := new(big.Float).SetPrec(1200).Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
-	x.SetPrec(1200)
-	p := new(big.Float).SetPrec(1200).SetFloat64(float64(a) * float64(b)) // exact: 48 bits
-	if x.Cmp(p) != 0 {
-		panic("product of two float32 is not exact in float64")
-	}
-	s, _ := new(big.Float).SetPrec(1200).Add(p, new(big.Float).SetPrec(1200).SetFloat64(float64(c))).Float32()
+	sum := new(big.Float).SetPrec(1200).SetFloat64(float64(a) * float64(b))
+	s, _ := sum.Add(sum, big.NewFloat(float64(c))).Float32()
 	return s
 }
 
@@ -66,6 +62,33 @@ func TestFMARoundsOnce(t *testing.T) {
 	require.Greater(t, twice, 20, "too few cases in which rounding twice is wrong")
 }
 
+// TestFMAEqualsHardware runs one step of 16 chains, most of them near a half.
+func TestFMAEqualsHardware(t *testing.T) {
+	eachISA(t, func(t *testing.T, k *Kernels) {
+		rng := rand.New(rand.NewPCG(23, 24))
+		for range 20000 {
+			var b, c, want [Lanes]float32
+			a := hardFloats(rng)
+			for lane := range b {
+				b[lane], c[lane] = hardFloats(rng), hardFloats(rng)
+				if lane%2 == 0 {
+					c[lane] = float32(a*b[lane]) * []float32{-1, 0x1p-24, 0x1p-25, 0x1p24, -0x1p23}[rng.IntN(5)]
+				}
+				want[lane] = fma32(a, b[lane], c[lane])
+			}
+			got, lanes := c, c
+			k.Gemm(&GemmArgs{A: unsafe.Pointer(&a), B: unsafe.Pointer(&b), C: unsafe.Pointer(&got), M: 1, P: 1, K: 1, Keep: 1})
+			fmaLanes(&lanes, a, &b)
+			for lane, w := range want {
+				if w == w || got[lane] == got[lane] || lanes[lane] == lanes[lane] {
+					require.Equal(t, math.Float32bits(w), math.Float32bits(got[lane]), "fma(%x, %x, %x)", a, b[lane], c[lane])
+					require.Equal(t, math.Float32bits(w), math.Float32bits(lanes[lane]), "fmaLanes(%x, %x, %x)", a, b[lane], c[lane])
+				}
+			}
+		}
+	})
+}
+
 // Cases worked by hand: the exact sum lies just beside a half.
 func TestFMAHardCases(t *testing.T) {
 	inf := float32(math.Inf(1))
@@ -76,7 +99,9 @@ func TestFMAHardCases(t *testing.T) {
 		{0x1p-75, 0x1p-75, 0, 0},                                   // 2⁻¹⁵⁰, half the least subnormal: even
 		{0x1p-75, 0x1p-75 + 0x1p-98, 0, 0x1p-149},                  // above the half
 		{0x1p-75, 0x1.8p-74, 0x1p-149, 0x1p-148},                   // 2⁻¹⁴⁹ + 1.5·2⁻¹⁴⁹: a half above 2, to even
-		{math.MaxFloat32, 1, 0x1p103, inf},                         // half a unit above the largest: overflow
+		// 2⁻¹⁵⁰(1−2⁻⁴⁶), just below half of the last bit of a subnormal that is odd
+		{0x1p-75 + 0x1p-98, 0x1p-75 - 0x1p-98, 0x1p-127 + 0x1p-149, 0x1p-127 + 0x1p-149},
+		{math.MaxFloat32, 1, 0x1p103, inf}, // half a unit above the largest: overflow
 		{math.MaxFloat32, 1, math.MaxFloat32 * 0x1p-26, math.MaxFloat32},
 		{math.MaxFloat32, 2, -math.MaxFloat32, math.MaxFloat32}, // no overflow in between
 	} {
