@@ -36,6 +36,23 @@ type GemvArgs struct {
 	PanelBytes int64 // bytes from one panel to the next
 }
 
+// GemvRowsArgs describes the product of two to four rows with packed panels: for
+// i < M, p < P and lane < 16, Y[i·YRow + 16p + lane] continues the chain over
+// k = 0 … K−1 of
+//
+//	fma(X[i·XRow + k], w(k, 16p+lane), acc)
+//
+// as Gemv does. M is 2, 3 or 4.
+type GemvRowsArgs struct {
+	X          unsafe.Pointer // [M, K] float32
+	W          unsafe.Pointer // [P] panels, PanelBytes apart
+	Y          unsafe.Pointer // [M, P, 16] float32
+	K, P       int64
+	PanelBytes int64 // bytes from one panel to the next
+	M          int64
+	XRow, YRow int64 // strides between rows, in elements
+}
+
 // DecodeArgs describes the decoding of part of one packed panel:
 //
 //	Dst[16·(k−K0) + lane] = w(k, lane) for K0 ≤ k < K0+K.

@@ -6,36 +6,45 @@ import (
 	"graft/kernels/quant"
 )
 
-// rowsPerDecode is the number of k that a rowDecoder yields at once.
+// rowsPerDecode is the number of k that decodeRows yields at once.
 const rowsPerDecode = 16
 
-// rowDecoder writes w(k0+i, lane) of a panel to dst for i < n; n is at most 16,
-// and for quantized formats it is 16 and k0 a multiple of 16.
-type rowDecoder func(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, n int64)
-
-// rowDecoders returns the decoder of every format.
-func rowDecoders() [NumFormats]rowDecoder {
-	return [NumFormats]rowDecoder{
-		quant.F32:  decodeRowsF32,
-		quant.F16:  decodeRowsF16,
-		quant.BF16: decodeRowsBF16,
-		quant.Q4_0: decodeRowsQ4_0,
-		quant.Q4_1: decodeRowsQ4_1,
-		quant.Q5_0: decodeRowsQ5_0,
-		quant.Q5_1: decodeRowsQ5_1,
-		quant.Q8_0: decodeRowsQ8_0,
-		quant.Q4_K: decodeRowsQ4_K,
-		quant.Q5_K: decodeRowsQ5_K,
-		quant.Q6_K: decodeRowsQ6_K,
+// decodeRows writes w(k0+i, lane) of a panel to dst for i < n; n is at most 16,
+// and for quantized formats it is 16 and k0 a multiple of 16. It is a switch and
+// no table of functions, so that dst stays on the stack of the caller.
+func decodeRows(f quant.Format, dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, n int64) {
+	switch f {
+	case quant.F32:
+		decodeRowsF32(dst, panel, k0, n)
+	case quant.F16:
+		decodeRowsF16(dst, panel, k0, n)
+	case quant.BF16:
+		decodeRowsBF16(dst, panel, k0, n)
+	case quant.Q4_0:
+		decodeRowsQ4_0(dst, panel, k0)
+	case quant.Q4_1:
+		decodeRowsQ4_1(dst, panel, k0)
+	case quant.Q5_0:
+		decodeRowsQ5_0(dst, panel, k0)
+	case quant.Q5_1:
+		decodeRowsQ5_1(dst, panel, k0)
+	case quant.Q8_0:
+		decodeRowsQ8_0(dst, panel, k0)
+	case quant.Q4_K:
+		decodeRowsQ4_K(dst, panel, k0)
+	case quant.Q5_K:
+		decodeRowsQ5_K(dst, panel, k0)
+	case quant.Q6_K:
+		decodeRowsQ6_K(dst, panel, k0)
 	}
 }
 
-func decodeGeneric(decode rowDecoder) func(*DecodeArgs) {
+func decodeGeneric(f quant.Format) func(*DecodeArgs) {
 	return func(d *DecodeArgs) {
 		var rows [rowsPerDecode][Lanes]float32
 		for k := int64(0); k < d.K; k += rowsPerDecode {
 			n := min(rowsPerDecode, d.K-k)
-			decode(&rows, d.Panel, d.K0+k, n)
+			decodeRows(f, &rows, d.Panel, d.K0+k, n)
 			for i := range n {
 				*f32x16(d.Dst, Lanes*(k+i)) = rows[i]
 			}
@@ -43,20 +52,35 @@ func decodeGeneric(decode rowDecoder) func(*DecodeArgs) {
 	}
 }
 
-func gemvGeneric(decode rowDecoder) func(*GemvArgs) {
+func gemvGeneric(f quant.Format) func(*GemvArgs) {
 	return func(g *GemvArgs) {
-		var rows [rowsPerDecode][Lanes]float32
-		for p := range g.P {
-			y, panel := f32x16(g.Y, Lanes*p), unsafe.Add(g.W, p*g.PanelBytes)
-			acc := *y
-			for k := int64(0); k < g.K; k += rowsPerDecode {
-				n := min(rowsPerDecode, g.K-k)
-				decode(&rows, panel, k, n)
+		gemvRowsOf(f, &GemvRowsArgs{X: g.X, W: g.W, Y: g.Y, K: g.K, P: g.P, PanelBytes: g.PanelBytes, M: 1})
+	}
+}
+
+func gemvRowsGeneric(f quant.Format) func(*GemvRowsArgs) {
+	return func(g *GemvRowsArgs) { gemvRowsOf(f, g) }
+}
+
+// gemvRowsOf decodes a weight once for all rows; M is at most 4.
+func gemvRowsOf(f quant.Format, g *GemvRowsArgs) {
+	var rows [rowsPerDecode][Lanes]float32
+	var acc [4][Lanes]float32
+	for p := range g.P {
+		for m := range g.M {
+			acc[m] = *f32x16(g.Y, m*g.YRow+Lanes*p)
+		}
+		for k := int64(0); k < g.K; k += rowsPerDecode {
+			n := min(rowsPerDecode, g.K-k)
+			decodeRows(f, &rows, unsafe.Add(g.W, p*g.PanelBytes), k, n)
+			for m := range g.M {
 				for i := range n {
-					fmaLanes(&acc, *(*float32)(unsafe.Add(g.X, 4*(k+i))), &rows[i])
+					fmaLanes(&acc[m], *(*float32)(unsafe.Add(g.X, 4*(m*g.XRow+k+i))), &rows[i])
 				}
 			}
-			*y = acc
+		}
+		for m := range g.M {
+			*f32x16(g.Y, m*g.YRow+Lanes*p) = acc[m]
 		}
 	}
 }
@@ -140,7 +164,7 @@ func scaleAdd(dst *[rowsPerDecode][Lanes]float32, q *[rowsPerDecode][Lanes]uint8
 	}
 }
 
-func decodeRowsQ4_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ4_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/32*288)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(block, 32+8*(k0%32)))
@@ -148,7 +172,7 @@ func decodeRowsQ4_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	scaleCodes(dst, &q, &d, 8)
 }
 
-func decodeRowsQ4_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ4_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/32*320)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(block, 64+8*(k0%32)))
@@ -156,7 +180,7 @@ func decodeRowsQ4_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	scaleAdd(dst, &q, &d, &m)
 }
 
-func decodeRowsQ5_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ5_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/32*352)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(block, 32+8*(k0%32)))
@@ -165,7 +189,7 @@ func decodeRowsQ5_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	scaleCodes(dst, &q, &d, 16)
 }
 
-func decodeRowsQ5_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ5_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/32*384)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(block, 64+8*(k0%32)))
@@ -174,7 +198,7 @@ func decodeRowsQ5_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	scaleAdd(dst, &q, &d, &m)
 }
 
-func decodeRowsQ8_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ8_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/32*544)
 	d, q := halves(block, 0), (*[rowsPerDecode][Lanes]int8)(unsafe.Add(block, 32+16*(k0%32)))
 	for i := range dst {
@@ -184,7 +208,7 @@ func decodeRowsQ8_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	}
 }
 
-func decodeRowsQ4_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ4_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/256*2368)
 	sub := unsafe.Add(block, 64+k0%256/32*288)
 	var q [rowsPerDecode][Lanes]uint8
@@ -193,7 +217,7 @@ func decodeRowsQ4_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	scaleAdd(dst, &q, &d, &m)
 }
 
-func decodeRowsQ5_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ5_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/256*2880)
 	sub := unsafe.Add(block, 64+k0%256/32*352)
 	var q [rowsPerDecode][Lanes]uint8
@@ -215,7 +239,7 @@ func subScales(block, sub unsafe.Pointer) (d, m [Lanes]float32) {
 	return d, m
 }
 
-func decodeRowsQ6_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0, _ int64) {
+func decodeRowsQ6_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/256*3360)
 	sub := unsafe.Add(block, 32+k0%256/16*208)
 	var q [rowsPerDecode][Lanes]uint8

@@ -1,5 +1,7 @@
 package vec
 
+import "graft/kernels/quant"
+
 // genericKernels returns the primitives in plain Go.
 func genericKernels() *Kernels {
 	k := &Kernels{
@@ -32,9 +34,10 @@ func genericKernels() *Kernels {
 		AttnBackwardQ:   attnBackwardQGeneric,
 		AttnBackwardKV:  attnBackwardKVGeneric,
 	}
-	for f, decode := range rowDecoders() {
-		k.Gemv[f] = gemvGeneric(decode)
-		k.Decode[f] = decodeGeneric(decode)
+	for _, f := range quant.Formats() {
+		k.Gemv[f] = gemvGeneric(f)
+		k.GemvRows[f] = gemvRowsGeneric(f)
+		k.Decode[f] = decodeGeneric(f)
 	}
 	return k
 }

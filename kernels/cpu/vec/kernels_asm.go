@@ -11,6 +11,7 @@ func kernelsFor(isa ISA) *Kernels {
 	setDecode(k)
 	setGemm(k)
 	setGemv(k)
+	setGemvrows(k)
 	setRows(k)
 	return k
 }

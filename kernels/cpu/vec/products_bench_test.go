@@ -62,6 +62,26 @@ func BenchmarkGemv(b *testing.B) {
 	}
 }
 
+func BenchmarkGemvRows(b *testing.B) {
+	const out, in = 128, 1536
+	for _, m := range []int{2, 3, 4} {
+		for _, f := range []quant.Format{quant.BF16, quant.Q4_1, quant.Q4_K, quant.Q6_K, quant.Q8_0} {
+			eachTable(b, fmt.Sprintf("%v/%dx%dx%d", f, m, out, in), func(b *testing.B, k *Kernels) {
+				w := packed(rand.New(rand.NewPCG(1, 2)), f, out, in, false)
+				x, y := fence(m*in, 0), fence(m*out, 0)
+				clear(x.floats())
+				clear(y.floats())
+				g := &GemvRowsArgs{X: x.at(0), W: unsafe.Pointer(&w[0]), Y: y.at(0), K: in, P: out / 16,
+					PanelBytes: int64(PanelBytes(f, in)), M: int64(m), XRow: in, YRow: out}
+				for b.Loop() {
+					k.GemvRows[f](g)
+				}
+				report(b, float64(2*m*out*in))
+			})
+		}
+	}
+}
+
 func BenchmarkDecode(b *testing.B) {
 	const in = 768
 	for _, f := range quant.Formats() {

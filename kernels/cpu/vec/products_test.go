@@ -185,6 +185,33 @@ func TestGemvEqualsGeneric(t *testing.T) {
 	})
 }
 
+func TestGemvRowsEqualsGeneric(t *testing.T) {
+	eachISA(t, func(t *testing.T, k *Kernels) {
+		for _, f := range quant.Formats() {
+			rng := rand.New(rand.NewPCG(25, uint64(f)))
+			for trial := range 18 {
+				in := f.BlockLen() * (1 + rng.IntN(3))
+				if f.BlockLen() == 1 {
+					in = rng.IntN(40)
+				}
+				m, p := 2+trial%3, trial/3
+				panels := packed(rng, f, 16*p, in, trial%3 == 2)
+				xrow, yrow := in+trial%5, 16*p+trial%4
+				x, want, got := fence(m*xrow, 4*(trial%5)), fence(m*yrow, 4*(trial%7)), fence(m*yrow, 4*(trial%7))
+				fillFloats(rng, x.floats(), trial%4 == 2)
+				fillFloats(rng, want.floats(), trial%4 == 2)
+				copy(got.floats(), want.floats())
+				g := GemvRowsArgs{X: x.at(0), W: unsafe.Pointer(&panels[0]), K: int64(in), P: int64(p), PanelBytes: int64(PanelBytes(f, in)), M: int64(m), XRow: int64(xrow), YRow: int64(yrow)}
+				g.Y = want.at(0)
+				For(Generic).GemvRows[f](&g)
+				g.Y = got.at(0)
+				k.GemvRows[f](&g)
+				requireSame(t, want, got, fmt.Sprintf("%v in %d panels %d rows %d", f, in, p, m))
+			}
+		}
+	})
+}
+
 // packed returns the panels of random weights and a spare byte; wild ones have
 // scales that are infinite, NaN or subnormal.
 func packed(rng *rand.Rand, f quant.Format, out, in int, wild bool) []byte {
@@ -235,8 +262,9 @@ func TestGemvEqualsDecodeThenGemm(t *testing.T) {
 			panels := packed(rng, f, 16*p, in, false)
 			x, tile := fence(m*in, 0), fence(p*in*16, 0)
 			fillFloats(rng, x.floats(), true)
-			many, one := fence(m*p*16, 0), fence(m*p*16, 0)
+			many, one, few := fence(m*p*16, 0), fence(m*p*16, 0), fence(m*p*16, 0)
 			clear(one.floats())
+			clear(few.floats())
 			for i := range p {
 				k.Decode[f](&DecodeArgs{Dst: tile.at(i * in * 16), Panel: unsafe.Pointer(&panels[i*PanelBytes(f, in)]), K: in})
 			}
@@ -245,6 +273,33 @@ func TestGemvEqualsDecodeThenGemm(t *testing.T) {
 				k.Gemv[f](&GemvArgs{X: x.at(i * in), W: unsafe.Pointer(&panels[0]), Y: one.at(i * p * 16), K: in, P: p, PanelBytes: int64(PanelBytes(f, in))})
 			}
 			requireSame(t, many, one, fmt.Sprint(isa, f))
+			for i, n := range map[int]int64{0: 3, 3: 4} {
+				k.GemvRows[f](&GemvRowsArgs{X: x.at(i * in), W: unsafe.Pointer(&panels[0]), Y: few.at(i * p * 16), K: in, P: p, PanelBytes: int64(PanelBytes(f, in)), M: n, XRow: in, YRow: 16 * p})
+			}
+			requireSame(t, many, few, fmt.Sprint(isa, f, " rows"))
+		}
+	}
+}
+
+func TestProductsAllocateNothing(t *testing.T) {
+	const in, p = 256, 2
+	for _, isa := range Supported() {
+		k := For(isa)
+		for _, f := range quant.Formats() {
+			w := packed(rand.New(rand.NewPCG(1, 2)), f, 16*p, in, false)
+			x, y, tile := fence(4*in, 0), fence(4*16*p, 0), fence(16*in, 0)
+			clear(x.floats())
+			clear(y.floats())
+			one := &GemvArgs{X: x.at(0), W: unsafe.Pointer(&w[0]), Y: y.at(0), K: in, P: p, PanelBytes: int64(PanelBytes(f, in))}
+			few := &GemvRowsArgs{X: x.at(0), W: one.W, Y: y.at(0), K: in, P: p, PanelBytes: one.PanelBytes, M: 4, XRow: in, YRow: 16 * p}
+			decode := &DecodeArgs{Dst: tile.at(0), Panel: one.W, K: in}
+			many := &GemmArgs{A: x.at(0), B: tile.at(0), C: y.at(0), ARow: in, ARed: 1, BRed: 16, CRow: 16, M: 4, P: 1, K: in}
+			require.Zero(t, testing.AllocsPerRun(3, func() {
+				k.Gemv[f](one)
+				k.GemvRows[f](few)
+				k.Decode[f](decode)
+				k.Gemm(many)
+			}), "%v %v", isa, f)
 		}
 	}
 }

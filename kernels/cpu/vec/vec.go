@@ -38,6 +38,7 @@ type Kernels struct {
 
 	Gemm        func(*GemmArgs)
 	Gemv        [NumFormats]func(*GemvArgs)
+	GemvRows    [NumFormats]func(*GemvRowsArgs)
 	Decode      [NumFormats]func(*DecodeArgs)
 	Transpose16 func(*TransposeArgs)
 
