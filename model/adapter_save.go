@@ -91,13 +91,20 @@ func (m *Model) SaveAdapterGGUF(ad *weights.Adapter, path string) error {
 }
 
 func ggufFloats(name string, dims []uint64, values []float32) gguf.TensorData {
-	return gguf.TensorData{Name: name, Dims: dims, Format: quant.F32, WriteTo: writeFloats(values)}
+	return gguf.TensorData{Name: name, Dims: dims, Format: quant.F32, WriteTo: WriteFloats(values)}
 }
 
-func writeFloats(values []float32) func(io.Writer) error {
+// WriteFloats writes values as little-endian float32, for the writers of tensor files.
+func WriteFloats(values []float32) func(io.Writer) error {
+	return writeAs(quant.F32, func() []float32 { return values })
+}
+
+// writeAs encodes values when they are asked for.
+func writeAs(f quant.Format, values func() []float32) func(io.Writer) error {
 	return func(w io.Writer) error {
-		raw := make([]byte, 4*len(values))
-		quant.Encode(raw, quant.F32, values)
+		x := values()
+		raw := make([]byte, f.Bytes(len(x)))
+		quant.Encode(raw, f, x)
 		_, err := w.Write(raw)
 		return err
 	}
