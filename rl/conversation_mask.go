@@ -1,0 +1,255 @@
+package rl
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"graft/model/template"
+)
+
+// messages renders a conversation for SFT. The loss is on what the assistant wrote: the template's
+// {% generation %} blocks, or else what each assistant message adds to the text before it.
+func (r *Renderer) messages(row Row, v any) (Example, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return Example{}, row.wrong("messages", v, "a list of messages")
+	}
+	if err := checkMessages(row, "messages", list); err != nil {
+		return Example{}, err
+	}
+	c, err := r.asChat(row, conversation{messages: list}, true)
+	if err != nil {
+		return Example{}, err
+	}
+	text, spans, err := r.render(c, c.messages, false)
+	if err != nil {
+		return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
+	}
+	if len(spans) == 0 && !r.o.AllTokens {
+		if spans, err = r.turns(c, text); err != nil {
+			return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
+		}
+	}
+	ids, err := r.encodeRendered(text)
+	if err != nil {
+		return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
+	}
+	if len(ids) < 2 {
+		return Example{}, fmt.Errorf("rl: %s: the conversation has nothing to train on", row.Where())
+	}
+	e := Example{Tokens: ids, PromptLen: 1, Row: row.Index}
+	if !r.o.AllTokens {
+		mask, err := r.tokenMask(text, ids, spans)
+		if err != nil {
+			return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
+		}
+		from := slices.Index(mask, 1)
+		if from < 0 {
+			return Example{}, fmt.Errorf("rl: %s: the conversation has no assistant message to train on", row.Where())
+		}
+		e.PromptLen = max(1, from)
+		e.Mask = mask[e.PromptLen:]
+		var trained []int32
+		for i, w := range e.Mask {
+			if w != 0 {
+				trained = append(trained, e.Tokens[e.PromptLen+i])
+			}
+		}
+		if !r.stopsIn(trained) {
+			return Example{}, r.neverStops(row, trained)
+		}
+	}
+	return e, r.fit(row, &e)
+}
+
+// turns finds the assistant's text by rendering the conversation up to each of its messages.
+func (r *Renderer) turns(c conversation, text string) ([][2]int, error) {
+	var spans [][2]int
+	for i, m := range c.messages {
+		if roleOf(m) != "assistant" {
+			continue
+		}
+		before, _, err := r.render(c, c.messages[:i], true)
+		if i == 0 {
+			before, err = "", nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		through, _, err := r.render(c, c.messages[:i+1], false)
+		if err != nil {
+			return nil, err
+		}
+		closed := ""
+		if i > 0 {
+			if closed, _, err = r.render(c, c.messages[:i], false); err != nil {
+				return nil, err
+			}
+		}
+		start := len(commonPrefix(before, text))
+		if !strings.HasPrefix(text, through) || start < len(closed) || start >= len(through) {
+			return nil, fmt.Errorf("the chat template changes assistant message %d when more messages follow, and has no {%% generation %%} blocks that mark it; give rows of prompt and completion, train on all tokens, or give a template with such blocks", i)
+		}
+		spans = append(spans, [2]int{start, len(through)})
+	}
+	return spans, nil
+}
+
+// tokenMask marks the tokens of byte spans; a token that is partly within a span belongs to it. What
+// a template puts behind the stop token within a turn is not the model's to write.
+func (r *Renderer) tokenMask(text string, ids []int32, spans [][2]int) ([]float32, error) {
+	mask := make([]float32, len(ids))
+	place := func(at int) (n int, split bool, err error) {
+		if at == len(text) {
+			return len(ids), false, nil
+		}
+		head, err := r.encodeRendered(text[:at])
+		if err != nil {
+			return 0, false, err
+		}
+		for n < len(head) && n < len(ids) && head[n] == ids[n] {
+			n++
+		}
+		return n, n < len(head), nil
+	}
+	for _, s := range spans {
+		if s[0] == s[1] {
+			continue
+		}
+		from, _, err := place(s[0])
+		if err != nil {
+			return nil, err
+		}
+		to, split, err := place(s[1])
+		if err != nil {
+			return nil, err
+		}
+		if split && to < len(ids) {
+			to++
+		}
+		last := to
+		for i := to - 1; i >= from; i-- {
+			if slices.Contains(r.stops, ids[i]) {
+				last = i + 1
+				break
+			}
+		}
+		for i := from; i < last; i++ {
+			mask[i] = 1
+		}
+	}
+	return mask, nil
+}
+
+func (r *Renderer) stopsIn(ids []int32) bool {
+	return slices.ContainsFunc(ids, func(id int32) bool { return slices.Contains(r.stops, id) })
+}
+
+func (r *Renderer) stopNames() string {
+	var names []string
+	for _, id := range r.stops {
+		s, _ := r.tok.Token(id)
+		names = append(names, strconv.Quote(s))
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (r *Renderer) neverStops(row Row, tail []int32) error {
+	return fmt.Errorf("rl: %s: the training target ends in %q without a stop token (%s): a model trained so would never stop; give a chat template that ends the assistant's message with one",
+		row.Where(), r.tok.Decode(tail[max(0, len(tail)-8):], false), r.stopNames())
+}
+
+// AuditToken is one token of an audited conversation.
+type AuditToken struct {
+	ID      int32
+	Piece   string
+	Special bool
+	Trained bool // part of what the assistant writes
+	Stop    bool // ends a turn
+}
+
+// Audit renders a short conversation and returns its exact tokens. It fails when the template never
+// emits a stop token behind an assistant's message, or emits BOS twice.
+func (r *Renderer) Audit() ([]AuditToken, error) {
+	if r.chat == nil {
+		return nil, nil
+	}
+	row := Row{file: "audit", line: 1, fields: template.NewMap("messages", []any{
+		template.NewMap("role", "user", "content", "Hello"), template.NewMap("role", "assistant", "content", "Hi")})}
+	v, _ := row.Get("messages")
+	auditor := *r
+	auditor.o.AllTokens, auditor.o.MaxLength, auditor.o.SystemPrompt = false, 0, ""
+	e, err := auditor.messages(row, v)
+	if err != nil {
+		var long *tooLong
+		if errors.As(err, &long) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w (found by rendering a user's \"Hello\" and an assistant's \"Hi\")", err)
+	}
+	bos, hasBOS := r.tok.BOS()
+	var out []AuditToken
+	for i, id := range e.Tokens {
+		piece, _ := r.tok.Token(id)
+		out = append(out, AuditToken{ID: id, Piece: piece, Special: r.tok.IsSpecial(id), Stop: slices.Contains(r.stops, id),
+			Trained: i >= e.PromptLen && e.Mask[i-e.PromptLen] != 0})
+		if hasBOS && i == 1 && id == bos && e.Tokens[0] == bos {
+			return out, fmt.Errorf("rl: the chat template begins with %q twice", piece)
+		}
+	}
+	return out, nil
+}
+
+// Rendered is what a dataset became.
+type Rendered[T any] struct {
+	Items   []T
+	Skipped int // rows left out because they are too long
+	Longest int // tokens of the longest prompt, or of the longest example
+}
+
+// Prompts renders every row for sampling, so that a bad row is known before the first step.
+func (r *Renderer) Prompts(d *Dataset) (Rendered[Prompt], error) {
+	return each(r, d, r.Prompt, func(p Prompt) int { return len(p.IDs) })
+}
+
+// Examples renders every row for SFT.
+func (r *Renderer) Examples(d *Dataset) (Rendered[Example], error) {
+	return each(r, d, r.Example, func(e Example) int { return len(e.Tokens) })
+}
+
+// Preferences renders every row for DPO.
+func (r *Renderer) Preferences(d *Dataset) (Rendered[Preference], error) {
+	return each(r, d, r.Preference, func(p Preference) int { return max(len(p.Chosen.Tokens), len(p.Rejected.Tokens)) })
+}
+
+func each[T any](r *Renderer, d *Dataset, render func(Row) (T, error), size func(T) int) (out Rendered[T], err error) {
+	if d.Len() == 0 {
+		return out, fmt.Errorf("rl: dataset %s has no rows", d.Name)
+	}
+	var shortest *tooLong
+	for _, row := range d.Rows {
+		item, err := render(row)
+		var long *tooLong
+		if errors.As(err, &long) && r.o.TooLong != TooLongError {
+			if out.Skipped++; shortest == nil || long.got < shortest.got {
+				shortest = long
+			}
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, item)
+		out.Longest = max(out.Longest, size(item))
+	}
+	if len(out.Items) == 0 {
+		return out, fmt.Errorf("rl: all %d rows of %s are too long; the shortest: %w", d.Len(), d.Name, shortest)
+	}
+	return out, nil
+}

@@ -1,0 +1,410 @@
+package rl
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"graft/model/template"
+)
+
+// Prompt is a prompt to sample from, with what rewards need of its row.
+type Prompt struct {
+	IDs      []int32
+	Messages []map[string]any // nil when the row is not conversational
+	Columns  map[string]any   // every column of the row
+	Row      int
+}
+
+// Example is a prompt with a completion to train on.
+type Example struct {
+	Tokens    []int32
+	PromptLen int       // at least 1: the first token is predicted from nothing
+	Mask      []float32 // [len(Tokens)-PromptLen] loss weights; nil: all 1
+	Truncated bool      // cut at the length limit
+	Row       int
+}
+
+// Rollout is the example as trainers take it.
+func (e Example) Rollout(group, sample int) Rollout {
+	return Rollout{Tokens: e.Tokens, PromptLen: e.PromptLen, Mask: e.Mask, Truncated: e.Truncated, Row: e.Row, Group: group, Sample: sample}
+}
+
+// Preference is two completions of one prompt.
+type Preference struct{ Chosen, Rejected Example }
+
+// tooLong is a row beyond a length limit.
+type tooLong struct {
+	row        Row
+	what       string
+	got, limit int
+}
+
+func (e *tooLong) Error() string {
+	return fmt.Sprintf("rl: %s: the %s has %d tokens, the limit is %d; raise the limit, or skip such rows", e.row.Where(), e.what, e.got, e.limit)
+}
+
+// Prompt renders a row for sampling.
+func (r *Renderer) Prompt(row Row) (Prompt, error) {
+	c, err := r.prompt(row)
+	if err != nil {
+		return Prompt{}, err
+	}
+	p := Prompt{Columns: row.Columns(), Row: row.Index}
+	if p.IDs, err = r.promptIDs(row, c); err != nil {
+		return Prompt{}, err
+	}
+	for _, m := range c.messages {
+		p.Messages = append(p.Messages, plain(m).(map[string]any))
+	}
+	return p, r.checkPrompt(row, len(p.IDs))
+}
+
+func (r *Renderer) promptIDs(row Row, c conversation) ([]int32, error) {
+	var ids []int32
+	var err error
+	if c.messages == nil {
+		ids, err = r.encodeText(c.text, true)
+	} else {
+		if roleOf(c.messages[len(c.messages)-1]) == "assistant" {
+			return nil, fmt.Errorf("rl: %s: the prompt ends with an assistant message, so there is nothing to answer", row.Where())
+		}
+		var text string
+		if text, _, err = r.render(c, c.messages, true); err == nil {
+			ids, err = r.encodeRendered(text)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rl: %s: %w", row.Where(), err)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("rl: %s: the prompt is empty", row.Where())
+	}
+	return ids, nil
+}
+
+func (r *Renderer) checkPrompt(row Row, n int) error {
+	if r.o.MaxPromptLength > 0 && n > r.o.MaxPromptLength {
+		return &tooLong{row, "prompt", n, r.o.MaxPromptLength}
+	}
+	return nil
+}
+
+// Example renders a row for SFT: messages, prompt and completion, question and answer, or text.
+func (r *Renderer) Example(row Row) (Example, error) {
+	if v, ok := row.Get("messages"); ok && r.o.PromptColumn == "" && r.o.PromptTemplate == "" {
+		return r.messages(row, v)
+	}
+	if v, ok := row.Get("text"); ok && r.o.PromptColumn == "" && r.o.PromptTemplate == "" && r.o.CompletionColumn == "" {
+		return r.plainText(row, v)
+	}
+	c, err := r.prompt(row)
+	if err != nil {
+		return Example{}, err
+	}
+	column := first(row, r.o.CompletionColumn, "completion", "answer", "solution")
+	completion, err := r.completion(row, column, c)
+	if err != nil {
+		return Example{}, err
+	}
+	out, err := r.join(row, c, completion)
+	if err != nil {
+		return Example{}, err
+	}
+	if r.o.AllTokens {
+		out[0].PromptLen = 1
+	}
+	return out[0], nil
+}
+
+// plainText is a row of text: every token is trained, and the end of it.
+func (r *Renderer) plainText(row Row, v any) (Example, error) {
+	s, ok := v.(string)
+	if !ok {
+		return Example{}, row.wrong("text", v, "text")
+	}
+	ids, err := r.encodeText(s, true)
+	if err != nil {
+		return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
+	}
+	if ids, err = r.withEnd(ids); err != nil {
+		return Example{}, err
+	}
+	if len(ids) < 2 {
+		return Example{}, fmt.Errorf("rl: %s: column \"text\" has nothing to train on", row.Where())
+	}
+	e := Example{Tokens: ids, PromptLen: 1, Row: row.Index}
+	return e, r.fit(row, &e)
+}
+
+// withEnd adds the token that ends a text, as TRL does for rows that no template renders.
+func (r *Renderer) withEnd(ids []int32) ([]int32, error) {
+	end, ok := r.tok.EOS()
+	switch {
+	case !ok && len(r.stops) == 0:
+		return nil, errors.New("rl: the tokenizer names no token that ends a text, so a model trained on these rows would never stop")
+	case !ok:
+		end = r.stops[0]
+	}
+	if len(ids) > 0 && ids[len(ids)-1] == end {
+		return ids, nil
+	}
+	return append(ids, end), nil
+}
+
+// completion reads a completion column: text, or messages behind those of the prompt.
+func (r *Renderer) completion(row Row, column string, prompt conversation) (conversation, error) {
+	v, ok := row.Get(column)
+	if !ok {
+		return conversation{}, row.missing(column)
+	}
+	switch v := v.(type) {
+	case string:
+		if prompt.messages != nil {
+			return conversation{messages: []any{template.NewMap("role", "assistant", "content", v)}}, nil
+		}
+		return conversation{text: v}, nil
+	case []any:
+		if err := checkMessages(row, column, v); err != nil {
+			return conversation{}, err
+		}
+		if prompt.messages == nil {
+			return conversation{}, fmt.Errorf("rl: %s: column %q holds messages but the prompt is text; give both as messages, or use the chat template for text", row.Where(), column)
+		}
+		return conversation{messages: v}, nil
+	case int64, float64:
+		return r.completion(Row{Index: row.Index, file: row.file, line: row.line, fields: template.NewMap(column, fmt.Sprint(v))}, column, prompt)
+	}
+	return conversation{}, row.wrong(column, v, "text or a list of messages")
+}
+
+// join renders completions of one prompt, which all share its tokens.
+func (r *Renderer) join(row Row, prompt conversation, completions ...conversation) ([]Example, error) {
+	var head []int32
+	var tails [][]int32
+	var err error
+	if prompt.messages == nil {
+		head, tails, err = r.joinText(prompt, completions)
+	} else {
+		head, tails, err = r.joinChat(prompt, completions)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rl: %s: %w", row.Where(), err)
+	}
+	if len(head) == 0 {
+		return nil, fmt.Errorf("rl: %s: the prompt is empty", row.Where())
+	}
+	if err := r.checkPrompt(row, len(head)); err != nil {
+		return nil, err
+	}
+	out := make([]Example, len(tails))
+	for i, tail := range tails {
+		out[i] = Example{Tokens: slices.Concat(head, tail), PromptLen: len(head), Row: row.Index}
+		if !r.stopsIn(tail) {
+			return nil, r.neverStops(row, tail)
+		}
+		if err := r.fit(row, &out[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (r *Renderer) joinText(prompt conversation, completions []conversation) (head []int32, tails [][]int32, err error) {
+	if head, err = r.encodeText(prompt.text, true); err != nil {
+		return nil, nil, err
+	}
+	for _, c := range completions {
+		whole, err := r.encodeText(prompt.text+c.text, true)
+		if err != nil {
+			return nil, nil, err
+		}
+		tail, err := behind(head, whole, func() ([]int32, error) { return r.encodeText(c.text, false) })
+		if err != nil {
+			return nil, nil, err
+		}
+		if tail, err = r.withEnd(tail); err != nil {
+			return nil, nil, err
+		}
+		tails = append(tails, tail)
+	}
+	return head, tails, nil
+}
+
+// behind is the part of whole behind head. Where tokens span the seam, the completion is encoded on
+// its own: the prompt's tokens are what a sampler starts from, and stay.
+func behind(head, whole []int32, alone func() ([]int32, error)) ([]int32, error) {
+	if len(whole) >= len(head) && slices.Equal(whole[:len(head)], head) {
+		return whole[len(head):], nil
+	}
+	return alone()
+}
+
+// joinChat renders with and without completions. Where a template opens the assistant's message
+// otherwise than it writes one (thinking models), the prompt is what both have in common, as in TRL.
+func (r *Renderer) joinChat(prompt conversation, completions []conversation) (head []int32, tails [][]int32, err error) {
+	open, _, err := r.render(prompt, prompt.messages, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	closed, _, err := r.render(prompt, prompt.messages, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	var texts []string
+	for _, c := range completions {
+		text, _, err := r.render(prompt, slices.Concat(prompt.messages, c.messages), false)
+		if err != nil {
+			return nil, nil, err
+		}
+		open = commonPrefix(open, text)
+		texts = append(texts, text)
+	}
+	if len(open) < len(closed) {
+		return nil, nil, errors.New("the chat template writes the prompt otherwise once an answer follows, so prompt and completion have no seam; give another template with --chat-template")
+	}
+	if head, err = r.encodeRendered(open); err != nil {
+		return nil, nil, err
+	}
+	for _, text := range texts {
+		whole, err := r.encodeRendered(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		tail, err := behind(head, whole, func() ([]int32, error) { return r.encodeRendered(text[len(open):]) })
+		if err != nil {
+			return nil, nil, err
+		}
+		tails = append(tails, tail)
+	}
+	return head, tails, nil
+}
+
+func commonPrefix(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	for n > 0 && n < len(a) && !utf8.RuneStart(a[n]) {
+		n--
+	}
+	return a[:n]
+}
+
+// fit applies the length limit to an example.
+func (r *Renderer) fit(row Row, e *Example) error {
+	limit := r.o.MaxLength
+	if limit == 0 || len(e.Tokens) <= limit {
+		return nil
+	}
+	if r.o.TooLong != TooLongTruncate || e.PromptLen >= limit {
+		return &tooLong{row, "row", len(e.Tokens), limit}
+	}
+	e.Tokens, e.Truncated = e.Tokens[:limit], true
+	if e.Mask != nil {
+		if e.Mask = e.Mask[:limit-e.PromptLen]; !slices.Contains(e.Mask, 1) {
+			return &tooLong{row, "row", len(e.Tokens), limit}
+		}
+	}
+	return nil
+}
+
+// Preference renders a row with chosen and rejected, with prompt or with one that both begin with.
+func (r *Renderer) Preference(row Row) (Preference, error) {
+	values := [2]any{}
+	for i, column := range [...]string{"chosen", "rejected"} {
+		v, ok := row.Get(column)
+		if !ok {
+			return Preference{}, row.missing(column)
+		}
+		values[i] = v
+	}
+	row, err := r.explicit(row, values[0], values[1])
+	if err != nil {
+		return Preference{}, err
+	}
+	prompt, err := r.prompt(row)
+	if err != nil {
+		return Preference{}, err
+	}
+	chosen, err := r.completion(row, "chosen", prompt)
+	if err != nil {
+		return Preference{}, err
+	}
+	rejected, err := r.completion(row, "rejected", prompt)
+	if err != nil {
+		return Preference{}, err
+	}
+	both, err := r.join(row, prompt, chosen, rejected)
+	if err != nil {
+		return Preference{}, err
+	}
+	return Preference{both[0], both[1]}, nil
+}
+
+// explicit takes the common beginning of chosen and rejected away when the row has no prompt of
+// their own kind, and makes it the prompt.
+func (r *Renderer) explicit(row Row, chosen, rejected any) (Row, error) {
+	if reflect.DeepEqual(plain(chosen), plain(rejected)) {
+		return row, fmt.Errorf("rl: %s: chosen and rejected are the same", row.Where())
+	}
+	if reflect.TypeOf(chosen) != reflect.TypeOf(rejected) {
+		return row, fmt.Errorf("rl: %s: chosen is %s but rejected %s", row.Where(), kindOf(chosen), kindOf(rejected))
+	}
+	_, given := row.Get(first(row, r.o.PromptColumn, "prompt", "question", "problem"))
+	given = given || r.o.PromptTemplate != ""
+	a, chat := chosen.([]any)
+	if chat {
+		b := rejected.([]any)
+		for column, messages := range map[string][]any{"chosen": a, "rejected": b} {
+			if err := checkMessages(row, column, messages); err != nil {
+				return row, err
+			}
+		}
+		// Whole conversations beside a prompt of text: the conversations know better.
+		if given && roleOf(a[0]) == "assistant" {
+			if p, is := row.Get("prompt"); is && r.o.PromptTemplate == "" {
+				if s, text := p.(string); text {
+					return row.with("prompt", []any{template.NewMap("role", "user", "content", s)}), nil
+				}
+			}
+			return row, nil
+		}
+		n := 0
+		for n < len(a) && n < len(b) && reflect.DeepEqual(plain(a[n]), plain(b[n])) {
+			n++
+		}
+		if n == 0 || n == len(a) || n == len(b) {
+			return row, fmt.Errorf("rl: %s: chosen and rejected share no prompt, or one is all of the other", row.Where())
+		}
+		return row.with("prompt", a[:n:n]).with("chosen", a[n:]).with("rejected", b[n:]), nil
+	}
+	if given {
+		return row, nil
+	}
+	x, okx := chosen.(string)
+	y, oky := rejected.(string)
+	if !okx || !oky {
+		return row, row.wrong("chosen", chosen, "text or a list of messages")
+	}
+	shared := strings.TrimSuffix(commonPrefix(x, y), " ") // a space before the first word belongs to it
+	if shared == "" {
+		return row, fmt.Errorf("rl: %s: there is no prompt, and chosen and rejected begin with different text", row.Where())
+	}
+	return row.with("prompt", shared).with("chosen", x[len(shared):]).with("rejected", y[len(shared):]), nil
+}
+
+// with is the row with another value in one column.
+func (r Row) with(column string, v any) Row {
+	fields := &template.Map{}
+	for _, k := range r.fields.Keys() {
+		x, _ := r.fields.Get(k)
+		fields.Set(k, x)
+	}
+	fields.Set(column, v)
+	r.fields = fields
+	return r
+}
