@@ -213,3 +213,63 @@ func gradient(t testing.TB, m *model.Model, name string) []float32 {
 	t.Fatalf("the model has no parameter %s", name)
 	return nil
 }
+
+// TestLoRAThreeSteps moves the adapter three times as torch's AdamW does and compares where it ends.
+func TestLoRAThreeSteps(t *testing.T) {
+	be := backend(t)
+	for _, run := range loraRuns {
+		t.Run(run, func(t *testing.T) {
+			folder := filepath.Join(dir(t, "golden-hf/lora"), run)
+			var o struct {
+				objective
+				Losses    []float64 `json:"losses"`
+				GradNorms []float64 `json:"grad_norm"`
+			}
+			readJSON(t, filepath.Join(folder, "golden.json"), &o)
+			m := load(t, be, filepath.Join(dir(t, "golden-hf/models"), filepath.Base(o.Base)), model.Options{Context: 64})
+			ad, err := m.LoadAdapter(folder, 1, true)
+			require.NoError(t, err)
+			before := map[string][]float32{}
+			for _, pair := range ad.Pairs() {
+				before[pair.Name+".lora_A.weight"], before[pair.Name+".lora_B.weight"] = model.Floats(be, pair.A), model.Floats(be, pair.B)
+			}
+			p := policyFor(t, m, &rl.Policy{Adapter: ad, InvT: float32(1 / o.Temperature)}, model.KeepAll, o.rollouts())
+			opt, err := rl.NewAdamW(m.Arena, ad.Trained(), rl.AdamWOptions{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, MaxGradNorm: 1})
+			require.NoError(t, err)
+			for i := range 3 {
+				p.ZeroGrads()
+				logp, entropy, err := p.Score(o.rollouts())
+				require.NoError(t, err)
+				loss, grad := o.evaluate(logp, entropy)
+				require.InDelta(t, o.Losses[i], loss, 2e-3, "step %d", i)
+				require.NoError(t, p.Accumulate(grad))
+				norm, err := opt.Step(1e-2)
+				require.NoError(t, err)
+				require.InEpsilon(t, o.GradNorms[i], norm, 1e-3, "step %d", i)
+				p.Updated()
+			}
+			want, err := safetensors.Open(filepath.Join(folder, "after3.safetensors"))
+			require.NoError(t, err)
+			defer want.Close()
+			for _, pair := range ad.Pairs() {
+				moved(t, want, pair.Name+".lora_A.weight", before, model.Floats(be, pair.A))
+				moved(t, want, pair.Name+".lora_B.weight", before, model.Floats(be, pair.B))
+			}
+		})
+	}
+}
+
+// moved compares an update, not the parameters: within 1e-3 of its norm.
+func moved(t testing.TB, want *safetensors.File, name string, before map[string][]float32, got []float32) {
+	t.Helper()
+	ref, ok := want.Tensor("base_model.model." + name)
+	require.True(t, ok, name)
+	values := make([]float32, ref.Elements())
+	require.NoError(t, want.Decode(ref, values))
+	var diff, norm float64
+	for i, v := range values {
+		diff += math.Pow(float64(v)-float64(got[i]), 2)
+		norm += math.Pow(float64(v)-float64(before[name][i]), 2)
+	}
+	require.LessOrEqual(t, math.Sqrt(diff), 1e-3*math.Sqrt(norm), name)
+}
