@@ -2,9 +2,12 @@ package vec
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
+	"runtime/pprof"
 	"testing"
 	"unsafe"
 
@@ -302,6 +305,55 @@ func TestProductsAllocateNothing(t *testing.T) {
 			}), "%v %v", isa, f)
 		}
 	}
+}
+
+// TestStubsOnSmallStacks calls the function with the largest frame from fresh
+// goroutines at many depths, so that every stub meets a stack that must grow,
+// while the collector runs and the profiler interrupts.
+func TestStubsOnSmallStacks(t *testing.T) {
+	const in, p = 256, 4
+	if pprof.StartCPUProfile(io.Discard) == nil { // unless one runs already
+		defer pprof.StopCPUProfile()
+	}
+	for _, isa := range Supported() {
+		k := For(isa)
+		w := packed(rand.New(rand.NewPCG(1, 2)), quant.Q6_K, 16*p, in, false)
+		x, want := fence(in, 0), fence(16*p, 0)
+		fillFloats(rand.New(rand.NewPCG(3, 4)), x.floats(), false)
+		gemv := func(y fenced) {
+			k.Gemv[quant.Q6_K](&GemvArgs{X: x.at(0), W: unsafe.Pointer(&w[0]), Y: y.at(0), K: in, P: p, PanelBytes: int64(PanelBytes(quant.Q6_K, in))})
+		}
+		clear(want.floats())
+		gemv(want)
+		results := make(chan fenced)
+		for depth := range 60 {
+			go func() {
+				y := fence(16*p, 0)
+				clear(y.floats())
+				below(depth, func() { gemv(y) })
+				results <- y
+			}()
+			if depth%10 == 0 {
+				runtime.GC()
+			}
+		}
+		for range 60 {
+			requireSame(t, want, <-results, isa.String())
+		}
+	}
+}
+
+// below calls f with depth frames of about 100 bytes under it.
+//
+//go:noinline
+func below(depth int, f func()) byte {
+	var room [64]byte
+	if depth == 0 {
+		f()
+		return 0
+	}
+	room[depth] = below(depth-1, f)
+	return room[depth] + room[0]
 }
 
 func TestTranspose16(t *testing.T) {
