@@ -120,3 +120,85 @@ func BenchmarkMatMulBackward(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkHead is Sample and LogProbs with SmolLM2-135M's vocabulary.
+func BenchmarkHead(b *testing.B) {
+	const vocab, channels = 49152, 576
+	rate := func(b *testing.B, flops int) {
+		b.ReportMetric(float64(flops)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	}
+	for _, topP := range []float32{1, 0.9} {
+		for _, rows := range []int{1, 8, 32} {
+			b.Run(fmt.Sprintf("Sample/top-p=%v/rows=%d", topP, rows), func(b *testing.B) {
+				be := newBench(b, Options{})
+				a := &kernels.SampleArgs{Hidden: be.floats(rows, channels), W: be.weight(quant.Q4_1, vocab, channels), Logits: be.floats(rows, vocab),
+					Rows: make([]kernels.SampleRow, rows), Out: make([]kernels.Sampled, rows)}
+				for i := range a.Rows {
+					a.Rows[i] = kernels.SampleRow{InvT: 3, TopP: topP, U: 0.5}
+				}
+				for b.Loop() {
+					be.Sample(a)
+				}
+				rate(b, 2*rows*vocab*channels)
+			})
+		}
+	}
+	for _, backward := range []bool{false, true} {
+		b.Run(fmt.Sprintf("LogProbs/backward=%t/rows=128", backward), func(b *testing.B) {
+			const rows = 128
+			be := newBench(b, Options{})
+			ids := be.ints(rows, func(i int) int32 { return int32(i) })
+			a := &kernels.LogProbsArgs{LogP: be.floats(1, rows), Entropy: be.floats(1, rows), LSE: be.floats(1, rows),
+				Hidden: be.floats(rows, channels), W: be.weight(quant.Q4_1, vocab, channels), PairRows: ids, Targets: ids,
+				InvT: be.floats(1, rows), Scratch: be.floats(1, kernels.LogProbsScratch(rows, vocab, be.Threads()))}
+			g := &kernels.LogProbsGrad{DLogP: be.floats(1, rows), DEntropy: be.floats(1, rows), DHidden: be.floats(rows, channels)}
+			for b.Loop() {
+				if backward {
+					be.LogProbsBackward(a, g)
+				} else {
+					be.LogProbs(a)
+				}
+			}
+			if backward {
+				rate(b, 4*rows*vocab*channels)
+			} else {
+				rate(b, 2*rows*vocab*channels)
+			}
+		})
+	}
+}
+
+// BenchmarkAttention is one layer of SmolLM2-135M: 8 completions of 64 tokens that share a prompt of
+// 256, as training sees them, and one step of decoding.
+func BenchmarkAttention(b *testing.B) {
+	const heads, groups, dim = 9, 3, 64
+	be := newBench(b, Options{})
+	batch := kernelstest.NewBatch(be.rng, []kernelstest.Group{{Prompt: 256, Completions: []int{64, 64, 64, 64, 64, 64, 64, 64}}})
+	copied := func(v []int32) kernels.Tensor { return be.ints(len(v), func(i int) int32 { return v[i] }) }
+	tables, n, size := copied(batch.Tables), batch.N(), groups*dim*kernels.PageSize
+	tables.Rows, tables.Cols, tables.Stride = batch.Seqs, batch.Width, batch.Width
+	all := &kernels.AttentionArgs{Out: be.floats(n, heads*dim), LSE: be.floats(n, heads), Q: be.floats(n, heads*dim),
+		KV:     kernels.KV{K: be.floats(batch.Pages, size), V: be.floats(batch.Pages, size), Heads: groups, Dim: dim},
+		Tables: tables, Seq: copied(batch.Seq), Positions: copied(batch.Positions), Heads: heads, Scale: 0.125}
+	one := *all
+	one.Out, one.LSE, one.Q = be.floats(8, heads*dim), be.floats(8, heads), be.floats(8, heads*dim)
+	one.Seq, one.Positions = be.ints(8, func(i int) int32 { return int32(i) }), be.ints(8, func(int) int32 { return 319 })
+	grad := &kernels.AttentionGrad{DOut: be.floats(n, heads*dim), DQ: be.floats(n, heads*dim),
+		DK: be.floats(n, groups*dim), DV: be.floats(n, groups*dim), Rows: copied(batch.Rows), Slots: copied(batch.Slots),
+		Scratch: be.floats(1, kernels.AttentionScratch(n, batch.Pages, heads, groups, dim))}
+	measure := func(name string, a *kernels.AttentionArgs, products int, f func()) {
+		seen := 0
+		for _, p := range a.Positions.I32() {
+			seen += int(p) + 1
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				f()
+			}
+			b.ReportMetric(float64(2*products*seen*heads*dim)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+	measure("group", all, 2, func() { be.Attention(all) })
+	measure("group backward", all, 7, func() { be.AttentionBackward(all, grad) })
+	measure("decode 8", &one, 2, func() { be.Attention(&one) })
+}

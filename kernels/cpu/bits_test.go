@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -223,4 +224,38 @@ func TestSameBitsOnEveryInstructionSetAndThreadCount(t *testing.T) {
 			require.True(t, slices.Equal(want[i].bits, got.bits), "result %d, %s: other bits", i, got.name)
 		}
 	})
+}
+
+// A row's logits, products and draws must not know who shares the call, in any format.
+func TestRowAloneEqualsRowInBatch(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	backends := []*Backend{}
+	for _, isa := range vec.Supported() {
+		for _, threads := range []int{1, 2, 5} {
+			b := New(Options{Threads: threads, Kernels: vec.For(isa)})
+			defer func() { require.NoError(t, b.Close()) }()
+			backends = append(backends, b)
+		}
+	}
+	pick := func() *Backend { return backends[rng.IntN(len(backends))] }
+	for i := range 3 * len(quant.Formats()) {
+		f := quant.Formats()[i%len(quant.Formats())]
+		rows, in, out := 1+rng.IntN(40), 256*(1+rng.IntN(3)), 1+rng.IntN(150)
+		l := kernelstest.NewLab(t, pick(), uint64(i))
+		x, w := l.Normal(rows, in, 1), l.Weight(f, out, in, 0.1)
+		lora := &kernels.LowRank{A: l.Weight(quant.F32, 9, in, 0.1), B: l.Weight(quant.F32, out, 9, 0.1), Scale: 0.3}
+		old, bias := l.Normal(rows, out, 1), l.Normal(1, out, 1)
+		product := func(from, to int, y kernels.Tensor) []kernels.Product {
+			return []kernels.Product{{Y: y.Slice(from, to), W: w, Bias: bias, Keep: true, LoRA: lora, H: l.Output(to-from, 16)}}
+		}
+		batch, alone := l.Writable(l.Normal(rows, out, 1)), l.Writable(l.Normal(rows, out, 1))
+		pick().Copy(batch, old)
+		pick().Copy(alone, old)
+		pick().MatMul(x, product(0, rows, batch))
+		for row := range rows {
+			pick().MatMul(x.Slice(row, row+1), product(row, row+1, alone))
+		}
+		require.Equal(t, l.Read(batch), l.Read(alone), "%v [%d %d], %d rows", f, out, in, rows)
+		l.Check()
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 const (
 	tileDepth = 512 // k decoded at a time, so that two panels are 64 KB
-	gemvRows  = 2   // up to here decoding inside the product beats decoding to a tile
+	fewRows   = 4   // up to here a call of Gemm needs four panels to have enough chains in flight
 	rowBlock  = 96  // rows of x that one call of Gemm sees: 192 KB at full depth
 	gemvWork  = 1 << 20
 )
@@ -222,16 +222,17 @@ func copyRows(dst unsafe.Pointer, dstRow int, src unsafe.Pointer, srcRow, rows, 
 // the chains go on from what y holds. Each output is one chain over k in ascending order, whichever
 // way it is computed.
 func (w *worker) multiply(y unsafe.Pointer, yRow int, m *matrix, p0, p1 int, x unsafe.Pointer, xRow, rows int, keep bool) {
-	if rows <= gemvRows {
-		for i := range rows {
-			w.multiplyRow(add(y, i*yRow), m, p0, p1, add(x, i*xRow), keep)
-		}
+	if rows == 1 {
+		w.multiplyRow(y, m, p0, p1, x, keep)
 		return
 	}
-	depths := ceil(m.in, tileDepth)
-	depth := (ceil(m.in, depths) + 31) &^ 31
-	for p := p0; p < p1; p += 2 {
-		n := min(2, p1-p)
+	group, most := 2, tileDepth
+	if rows <= fewRows {
+		group, most = 4, tileDepth/2
+	}
+	depth := (ceil(m.in, ceil(m.in, most)) + 31) &^ 31
+	for p := p0; p < p1; p += group {
+		n := min(group, p1-p)
 		for k := 0; k < m.in; k += depth {
 			kn := min(depth, m.in-k)
 			g := &w.gemm

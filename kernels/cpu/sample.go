@@ -113,7 +113,7 @@ func (j *sampleJob) sample(w *worker, row int) fault {
 	if r.NumTop > 0 {
 		z := w.scratchRow(j.w.out)
 		w.scaledRow(z, raw, j.w.out, r.InvT)
-		w.mostProbable(floats(z, j.w.out), r.NumTop, math.Inf(-1))
+		w.mostProbable(floats(z, j.w.out), r.NumTop, float32(math.Inf(-1)))
 		for _, c := range w.candidates {
 			out.Top = append(out.Top, kernels.TokenLogP{ID: c.id, LogP: logP(logits[c.id], r.InvT, lse)})
 		}
@@ -135,7 +135,7 @@ func (j *sampleJob) sample(w *worker, row int) fault {
 		w.k.ArgMax(&w.argmax)
 		id = int(w.argmax.Index)
 	case r.TopK > 0 || r.TopP < 1 || r.MinP > 0:
-		id = w.drawTruncated(raw, states, j.w.out, r)
+		id = w.drawTruncated(raw, largest(states), j.w.out, r)
 	default:
 		id = w.draw(raw, states, j.w.out, r)
 	}

@@ -51,7 +51,8 @@ type worker struct {
 	big           []byte           // grown by floats
 	pages, vpages []unsafe.Pointer // addresses of pages by logical number
 	candidates    []candidate      // of Sample
-	states        []chunkState     // of a row of Sample with bias or bans
+	bins          [nucleusBins]float64
+	states        []chunkState // of a row of Sample with bias or bans
 }
 
 // Sizes of a worker's fixed scratch, in float32.
