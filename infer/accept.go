@@ -91,7 +91,7 @@ func (e *Engine) finish(s *sequence, ev Event) {
 	q.live--
 	if q.live == 0 {
 		delete(e.requests, q)
-		e.pins.release(e, q)
+		e.release(q)
 		if q.stream.detach != nil {
 			q.stream.detach()
 		}

@@ -56,6 +56,7 @@ type Engine struct {
 	mail   mail
 	closed bool
 	stats  Stats
+	gone   map[*weights.Adapter]struct{} // retired, still in use
 	wake   chan struct{}
 	done   chan struct{} // closed when the loop has ended
 }
@@ -101,7 +102,7 @@ func newEngine(m *model.Model, tok *tokenizer.Tokenizer, opt Options) (*Engine, 
 	if b, ok := m.Backend().(interface{ Threads() int }); ok && b.Threads() != opt.Threads {
 		return nil, fmt.Errorf("infer: %d threads were planned, but the backend (%s) has %d", opt.Threads, m.Backend().Name(), b.Threads())
 	}
-	e := &Engine{model: m, tok: tok, opt: opt, requests: map[*request]struct{}{}, pins: newPins(),
+	e := &Engine{model: m, tok: tok, opt: opt, requests: map[*request]struct{}{}, gone: map[*weights.Adapter]struct{}{}, pins: newPins(),
 		wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if tok != nil {
 		e.eos = tok.StopIDs()
@@ -182,6 +183,8 @@ func (e *Engine) submit(ctx context.Context, r Request, polite bool) (*Stream, e
 	switch {
 	case e.closed:
 		return nil, ErrClosed
+	case e.retired(q.asked):
+		return nil, refuse("model", "the adapter has been unloaded")
 	case polite && e.opt.MaxWaiting > 0 && e.stats.Waiting+e.queued() >= e.opt.MaxWaiting:
 		return nil, ErrBusy
 	}
@@ -298,6 +301,7 @@ func (e *Engine) serve(inbox *mail) {
 	for _, q := range inbox.cancel {
 		e.end(q, FinishAbort, nil)
 	}
+	e.publish()
 	for _, t := range inbox.turns {
 		close(t.granted)
 		<-t.over
@@ -327,10 +331,10 @@ func (e *Engine) step() {
 		}
 	}
 	e.sched.Commit(plan)
+	e.settle(plan)
 	for i := range e.sampler.drawn {
 		e.accept(&e.sampler.drawn[i])
 	}
-	e.settle(plan)
 }
 
 // split lists the adapters of a plan: rows of different adapters can not share a product.
@@ -415,13 +419,16 @@ func (e *Engine) load(plan *paged.Plan, ad *weights.Adapter) {
 	}
 }
 
-// settle ends sequences that only wanted their prompt scored.
+// settle ends requests that only wanted their prompt scored, and those whose scores are no numbers.
 func (e *Engine) settle(plan *paged.Plan) {
 	for i := range plan.Items {
 		it := &plan.Items[i]
 		e.totals.PromptTokens += uint64(max(0, min(it.From+it.N, it.Seq.PromptLen)-it.From))
 		q := owner(it.Seq).req
-		if q.params.MaxTokens > 0 || !it.Sample {
+		if q.broken != nil {
+			e.end(q, FinishError, q.broken)
+		}
+		if q.params.MaxTokens > 0 || !it.Sample || owner(it.Seq).over {
 			continue
 		}
 		e.finish(owner(it.Seq), Event{Finish: FinishLength})

@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"context"
 	"fmt"
 
 	"graft/infer/paged"
@@ -26,14 +27,63 @@ func (p *pins) free() {
 	clear(p.spares)
 }
 
-// release drops a request's hold on a spare adapter.
-func (p *pins) release(e *Engine, q *request) {
-	if n, ok := p.spares[q.adapter]; ok {
-		if p.spares[q.adapter] = n - 1; n == 1 {
-			delete(p.spares, q.adapter)
+// release drops an ended request's hold on its adapter: spares and retired adapters go with the
+// last one.
+func (e *Engine) release(q *request) {
+	if n, ok := e.pins.spares[q.adapter]; ok {
+		if e.pins.spares[q.adapter] = n - 1; n == 1 {
+			delete(e.pins.spares, q.adapter)
 			q.adapter.Free()
 		}
+		return
 	}
+	if q.adapter == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.retired(q.adapter) && !e.wanted(q.adapter) {
+		delete(e.gone, q.adapter)
+		q.adapter.Free()
+	}
+}
+
+// retired tells whether Retire was called for an adapter that is still in use.
+func (e *Engine) retired(ad *weights.Adapter) bool {
+	_, ok := e.gone[ad]
+	return ok
+}
+
+// wanted tells whether a request, begun or in the mail, computes with an adapter.
+func (e *Engine) wanted(ad *weights.Adapter) bool {
+	for q := range e.requests {
+		if q.adapter == ad {
+			return true
+		}
+	}
+	for _, q := range e.mail.add {
+		if q.adapter == ad {
+			return true
+		}
+	}
+	return false
+}
+
+// Retire frees an adapter as soon as no request uses it any more; new requests with it are refused
+// meanwhile. The caller must not use it, nor submit with it, once Retire has returned.
+func (e *Engine) Retire(ctx context.Context, ad *weights.Adapter) error {
+	return e.Exclusive(ctx, func() error {
+		e.forget(ad.ID)
+		delete(e.pins.known, ad.ID)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.wanted(ad) {
+			e.gone[ad] = struct{}{}
+		} else {
+			ad.Free()
+		}
+		return nil
+	})
 }
 
 // space is where a request's prefixes are cached, under the version that it will begin with. An ID

@@ -23,6 +23,7 @@ type request struct {
 	started bool
 	scored  int // prompt positions whose log-probs are known
 	scores  *PromptScores
+	broken  error // what is wrong with the prompt's log-probs
 }
 
 // sequence is one sibling.

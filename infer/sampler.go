@@ -88,7 +88,9 @@ func (s *sampler) draw(m *model.Model, hidden kernels.Tensor) {
 				err = s.sample(m, i, i+1)
 			}
 			d := drawn{Sampled: s.out[i], seq: p.seq}
-			d.Top = slices.Clone(d.Top)
+			if d.Top = nil; p.seq.req.params.TopLogProbs > 0 {
+				d.Top = slices.Clone(s.out[i].Top) // the slot's own is used again
+			}
 			if err != nil {
 				d.err = fmt.Errorf("infer: token %d can not be drawn: %w", p.seq.generated, err)
 			}

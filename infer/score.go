@@ -38,6 +38,12 @@ func (e *Engine) scoreRows(q *request, hidden kernels.Tensor, row, at, n int) er
 	if err := e.model.LogProbs(e.head, hidden, c, s.logp[:n], s.ent[:n]); err != nil {
 		return fmt.Errorf("infer: log-probs of the prompt: %w", err)
 	}
+	for i, v := range s.logp[:n] {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			q.broken = fmt.Errorf("infer: the log-prob of prompt token %d is %g: the weights have diverged or the model file is damaged", at+i+1, v)
+			return nil
+		}
+	}
 	copy(q.scores.LogP[at+1:], s.logp[:n])
 	copy(q.scores.Entropy[at+1:], s.ent[:n])
 	if q.params.TopLogProbs == 0 {
@@ -68,11 +74,6 @@ func (e *Engine) Score(ctx context.Context, ids []int32, ad *weights.Adapter, te
 	out, err := e.Generate(ctx, []Request{{Prompt: ids, Params: Params{PromptLogProbs: true, Adapter: ad, Temperature: temperature}}})
 	if err != nil {
 		return nil, nil, err
-	}
-	for i, v := range out[0].Prompt.LogP {
-		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return nil, nil, fmt.Errorf("infer: the log-prob of token %d is %g: the weights have diverged or the model file is damaged", i, v)
-		}
 	}
 	return out[0].Prompt.LogP, out[0].Prompt.Entropy, nil
 }

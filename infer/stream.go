@@ -102,8 +102,8 @@ func (s *Stream) Close() {
 // push adds an event for the reader.
 func (s *Stream) push(ev Event, ended bool) {
 	s.mu.Lock()
-	if !s.told {
-		ev.Prompt, s.told = s.req.scores, true
+	if q := s.req; !s.told && q.scores != nil && q.scored == len(q.prompt)-1 {
+		ev.Prompt, s.told = q.scores, true
 	}
 	s.events = append(s.events, ev)
 	s.ended = ended

@@ -122,6 +122,7 @@ func (c *Scheduler) Next() *Plan {
 	for i := range c.plan.Items {
 		c.plan.Items[i].Seq.planned = false
 		c.plan.Items[i].Seq = nil
+		clear(c.plan.Items[i].Forks)
 		c.plan.Items[i].Forks = c.plan.Items[i].Forks[:0]
 	}
 	c.plan.Items, c.plan.Tokens = c.plan.Items[:0], 0

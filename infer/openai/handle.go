@@ -1,0 +1,259 @@
+package openai
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/valyala/fasthttp"
+)
+
+// route is one endpoint.
+type route struct {
+	method string
+	path   string
+	open   bool // answers without a key
+	answer func(*call)
+}
+
+// table lists what the server answers.
+func (s *Server) table() []route {
+	routes := []route{
+		{"GET", "/health", true, s.health},
+		{"GET", "/ping", true, s.health},
+		{"GET", "/version", true, s.version},
+		{"GET", "/metrics", false, s.writeMetrics},
+		{"GET", "/v1/models", false, s.listModels},
+		{"POST", "/v1/completions", false, s.completions},
+		{"POST", "/v1/chat/completions", false, s.chatCompletions},
+		{"POST", "/tokenize", false, s.tokenize},
+		{"POST", "/v1/tokenize", false, s.tokenize},
+		{"POST", "/detokenize", false, s.detokenize},
+		{"POST", "/v1/detokenize", false, s.detokenize},
+		{"GET", "/tokenizer_info", false, s.tokenizerInfo},
+	}
+	if s.opt.LoadAdapters {
+		routes = append(routes, route{"POST", "/v1/load_lora_adapter", false, s.loadAdapter},
+			route{"POST", "/v1/unload_lora_adapter", false, s.unloadAdapter})
+	}
+	return routes
+}
+
+// call is one request being answered.
+type call struct {
+	http  *fasthttp.RequestCtx
+	conn  net.Conn
+	id    string // of the request, for logs and the client
+	path  string // of the route: the label in metrics
+	began time.Time
+}
+
+// handle answers every request: one that panics included.
+func (s *Server) handle(ctx *fasthttp.RequestCtx) {
+	s.jobs.Add(1)
+	defer s.jobs.Done()
+	c := &call{http: ctx, conn: ctx.Conn(), id: requestID(ctx), path: "other", began: time.Now()}
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Printf("%s %s: panic: %v\n%s", c.id, c.path, p, debug.Stack())
+			c.fail(&Fault{Status: 500, Type: serverError, Message: "internal error; the server's log has it under request " + c.id})
+		}
+		s.finish(c)
+	}()
+	s.allowOrigin(c)
+	if string(ctx.Method()) == "OPTIONS" {
+		c.path = "preflight"
+		ctx.SetStatusCode(fasthttp.StatusNoContent)
+		return
+	}
+	r, fault := s.find(ctx)
+	if fault == nil {
+		c.path = r.path
+		fault = s.check(c, r)
+	}
+	if fault != nil {
+		c.fail(fault)
+		return
+	}
+	r.answer(c)
+}
+
+// finish sets what every answer has. A slow client may not hold a worker for ever.
+func (s *Server) finish(c *call) {
+	c.http.Response.Header.Set("X-Request-Id", c.id)
+	_ = c.conn.SetWriteDeadline(time.Now().Add(s.opt.StallTimeout))
+	if !c.http.Response.IsBodyStream() {
+		s.done(c, c.http.Response.StatusCode())
+	}
+}
+
+// done counts and logs an answer that is complete.
+func (s *Server) done(c *call, status int) {
+	took := time.Since(c.began)
+	s.metrics.answered(c.path, status, took)
+	s.log.Printf("%s %s %d %s", c.id, c.path, status, took.Round(time.Millisecond))
+}
+
+func (s *Server) find(ctx *fasthttp.RequestCtx) (*route, *Fault) {
+	path, method := string(ctx.Path()), string(ctx.Method())
+	if method == "HEAD" {
+		method = "GET"
+	}
+	if name, ok := strings.CutPrefix(path, "/v1/models/"); ok && method == "GET" {
+		return &route{"GET", "/v1/models/{model}", false, func(c *call) { s.getModel(c, name) }}, nil
+	}
+	var allowed []string
+	for i := range s.routes {
+		if s.routes[i].path != path {
+			continue
+		}
+		if s.routes[i].method == method {
+			return &s.routes[i], nil
+		}
+		allowed = append(allowed, s.routes[i].method)
+	}
+	if allowed != nil {
+		ctx.Response.Header.Set("Allow", strings.Join(allowed, ", "))
+		return nil, &Fault{Status: 405, Type: invalidRequest, Message: clip(method) + " is not allowed here; use " + strings.Join(allowed, ", ")}
+	}
+	return nil, &Fault{Status: 404, Type: notFound, Message: "there is no " + clip(path) + " here"}
+}
+
+// check refuses a request before its body is looked at.
+func (s *Server) check(c *call, r *route) *Fault {
+	if !r.open && !s.authorized(&c.http.Request.Header) {
+		return unauthorized()
+	}
+	if r.method != "POST" {
+		return nil
+	}
+	kind, _, _ := strings.Cut(string(c.http.Request.Header.ContentType()), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		// A web page can send other types to any address without asking first.
+		return &Fault{Status: 415, Type: invalidRequest, Message: "send the header Content-Type: application/json"}
+	}
+	if encoding := c.http.Request.Header.ContentEncoding(); len(encoding) > 0 && string(encoding) != "identity" {
+		return &Fault{Status: 415, Type: invalidRequest, Message: "compressed request bodies are not read"}
+	}
+	return nil
+}
+
+func unauthorized() *Fault {
+	return &Fault{Status: 401, Type: authentication, Code: "invalid_api_key", Message: "give a valid API key: Authorization: Bearer KEY"}
+}
+
+// authorized compares the key in constant time: with every key, by hash, whatever the lengths.
+func (s *Server) authorized(h *fasthttp.RequestHeader) bool {
+	if len(s.opt.APIKeys) == 0 {
+		return true
+	}
+	given := h.Peek("Authorization")
+	if len(given) > 7 && strings.EqualFold(string(given[:7]), "Bearer ") {
+		given = given[7:]
+	} else {
+		given = nil
+	}
+	hash, ok := sha256.Sum256(given), 0
+	for _, key := range s.opt.APIKeys {
+		want := sha256.Sum256([]byte(key))
+		ok |= subtle.ConstantTimeCompare(hash[:], want[:])
+	}
+	return ok == 1
+}
+
+// admit keeps those without a key from making the server read large bodies.
+func (s *Server) admit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	if !s.authorized(h) {
+		return fasthttp.RequestConfig{MaxRequestBodySize: 1}
+	}
+	return fasthttp.RequestConfig{}
+}
+
+// handleBroken answers what could not be read as a request.
+func (s *Server) handleBroken(ctx *fasthttp.RequestCtx, err error) {
+	c := &call{http: ctx, conn: ctx.Conn(), id: newID(), path: "unreadable", began: time.Now()}
+	var small *fasthttp.ErrSmallBuffer
+	var network net.Error
+	fault := &Fault{Status: 400, Type: invalidRequest, Message: "the request is not valid HTTP"}
+	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge) && !s.authorized(&ctx.Request.Header):
+		fault = unauthorized()
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		fault.Status, fault.Message = 413, "the request body is too large"
+	case errors.As(err, &small):
+		fault.Status, fault.Message = 431, "the request header is too large"
+	case errors.As(err, &network) && network.Timeout():
+		fault.Status, fault.Message = 408, "the request did not arrive in time"
+	}
+	c.fail(fault)
+	ctx.SetConnectionClose()
+	s.finish(c)
+}
+
+// allowOrigin lets the web pages that the operator named read answers.
+func (s *Server) allowOrigin(c *call) {
+	origin := string(c.http.Request.Header.Peek("Origin"))
+	if origin == "" || !slices.Contains(s.opt.AllowedOrigins, origin) && !slices.Contains(s.opt.AllowedOrigins, "*") {
+		return
+	}
+	h := &c.http.Response.Header
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After")
+	if string(c.http.Method()) == "OPTIONS" {
+		h.Set("Access-Control-Allow-Methods", "GET, POST, OPTIONS")
+		h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id")
+		h.Set("Access-Control-Max-Age", "600")
+	}
+}
+
+// requestID takes the client's X-Request-Id if it is harmless.
+func requestID(ctx *fasthttp.RequestCtx) string {
+	id := string(ctx.Request.Header.Peek("X-Request-Id"))
+	if isIdentifier(id) {
+		return id
+	}
+	return newID()
+}
+
+// fail answers with a fault.
+func (c *call) fail(f *Fault) {
+	if f.Status == 503 {
+		c.http.Response.Header.Set("Retry-After", "1")
+	}
+	if f.Status == 401 {
+		c.http.Response.Header.Set("WWW-Authenticate", "Bearer")
+	}
+	if f.Status == statusClosed {
+		c.http.SetConnectionClose()
+	}
+	c.send(f.Status, f.body())
+}
+
+// send answers with JSON.
+func (c *call) send(status int, v any) {
+	raw, err := encodeJSON(v)
+	if err != nil {
+		panic("openai: an answer that is not JSON: " + err.Error()) // all shapes are ours
+	}
+	c.http.SetStatusCode(status)
+	c.http.SetContentType("application/json")
+	c.http.SetBody(raw)
+}
+
+// watch returns a context that ends when the client leaves or the server is halted. The caller calls
+// release when the answer is complete.
+func (s *Server) watch(c *call) (ctx context.Context, release func()) {
+	ctx, cancel := context.WithCancel(s.base)
+	forget := s.watcher.watch(c.conn, cancel)
+	return ctx, func() {
+		forget()
+		cancel()
+	}
+}

@@ -1,0 +1,96 @@
+package openai
+
+import (
+	"fmt"
+	"strconv"
+
+	"graft/model/tokenizer"
+)
+
+// prompt is what one group of choices continues.
+type prompt struct {
+	ids  []int32
+	text string // as echo returns it
+}
+
+// readPrompts reads prompt: a text, several texts, token ids, or several lists of them.
+func (s *Server) readPrompts(b *body) []prompt {
+	special := b.flag("add_special_tokens", true)
+	v, ok := b.value("prompt")
+	if !ok {
+		b.fail("prompt", "prompt is missing: give a string, an array of strings, an array of token ids, or an array of such arrays")
+		return nil
+	}
+	list, isList := v.([]any)
+	switch {
+	case !isList:
+		list = []any{v}
+	case len(list) == 0:
+		b.fail("prompt", "prompt is an empty array")
+		return nil
+	default:
+		if _, isNumber := list[0].(int64); isNumber {
+			list = []any{list}
+		}
+	}
+	if len(list) > maxPrompts {
+		b.fail("prompt", "%d prompts, at most %d", len(list), maxPrompts)
+		return nil
+	}
+	out := make([]prompt, 0, len(list))
+	for i, v := range list {
+		at := "prompt"
+		if len(list) > 1 {
+			at += "[" + strconv.Itoa(i) + "]"
+		}
+		p, ok := s.readPrompt(b, at, v, special)
+		if !ok {
+			return nil
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func (s *Server) readPrompt(b *body, at string, v any, special bool) (p prompt, ok bool) {
+	switch v := v.(type) {
+	case string:
+		ids, err := s.encode(v, special)
+		if err != nil {
+			b.fail(at, "%s: %v", at, err)
+			return p, false
+		}
+		p = prompt{ids: ids, text: v}
+	case []any:
+		if len(v) > s.engine.Options().MaxModelLen {
+			b.fault = tooLong(at, len(v), 0, s.engine.Options().MaxModelLen)
+			return p, false
+		}
+		ids := b.tokens(at, v, s.vocab)
+		if b.fault != nil {
+			return p, false
+		}
+		p = prompt{ids: ids, text: s.tok.Decode(ids, false)}
+	default:
+		b.wrongType(at, v, "a string or an array of token ids")
+		return p, false
+	}
+	if len(p.ids) == 0 {
+		b.fail(at, "%s is empty: give at least one token", at)
+		return p, false
+	}
+	return p, true
+}
+
+// encode turns the text of a whole prompt into ids. Special tokens in it are recognised, since such a
+// text may be a rendered template; a BOS that it already begins with is not added again.
+func (s *Server) encode(text string, special bool) ([]int32, error) {
+	ids, err := s.tok.Encode(text, tokenizer.EncodeOptions{AddSpecial: special})
+	if err != nil {
+		return nil, fmt.Errorf("the text can not be tokenized: %w", err)
+	}
+	if bos, ok := s.tok.BOS(); special && ok && len(ids) > 1 && ids[0] == bos && ids[1] == bos {
+		ids = ids[1:]
+	}
+	return ids, nil
+}
