@@ -80,24 +80,15 @@ func (f *BatchBuffer) N() int { return len(f.tokens) }
 
 // Batch uploads what was added. The result is valid until the next Reset.
 func (f *BatchBuffer) Batch(b kernels.Backend, ad *weights.Adapter) (Batch, error) {
-	out := Batch{Adapter: ad}
-	parts := [...]struct {
-		src  []int32
-		dst  *kernels.Tensor
-		rows int
-	}{
-		{f.tokens, &out.Tokens, 1}, {f.positions, &out.Positions, 1}, {f.seq, &out.Seq, 1},
-		{f.tables, &out.Tables, f.numSeqs}, {f.rows, &out.Rows, 1}, {f.slots, &out.Slots, 1},
-	}
-	for i := range parts {
-		p := &parts[i]
-		t, err := f.upload(b, i, p.src)
-		if err != nil {
+	var t [6]kernels.Tensor
+	for i, src := range [...][]int32{f.tokens, f.positions, f.seq, f.tables, f.rows, f.slots} {
+		var err error
+		if t[i], err = f.upload(b, i, src); err != nil {
 			return Batch{}, err
 		}
-		*p.dst = t.Reshape(p.rows, len(p.src)/max(1, p.rows))
 	}
-	return out, nil
+	tables := t[3].Reshape(f.numSeqs, len(f.tables)/max(1, f.numSeqs))
+	return Batch{Tokens: t[0], Positions: t[1], Seq: t[2], Tables: tables, Rows: t[4], Slots: t[5], Adapter: ad}, nil
 }
 
 func (f *BatchBuffer) upload(b kernels.Backend, i int, src []int32) (kernels.Tensor, error) {
