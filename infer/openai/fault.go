@@ -44,6 +44,10 @@ func busy(format string, args ...any) *Fault {
 	return &Fault{Status: 503, Type: overloaded, Code: "server_overloaded", Message: fmt.Sprintf(format, args...)}
 }
 
+func shuttingDown() *Fault {
+	return &Fault{Status: 503, Type: serverError, Code: "shutting_down", Message: "the server is shutting down"}
+}
+
 // faultOf says how an error of the engine is told to the client.
 func faultOf(err error) *Fault {
 	var fault *Fault
@@ -56,7 +60,7 @@ func faultOf(err error) *Fault {
 	case errors.Is(err, infer.ErrBusy):
 		return busy("the queue is full; try again later")
 	case errors.Is(err, infer.ErrClosed):
-		return &Fault{Status: 503, Type: serverError, Code: "shutting_down", Message: "the server is shutting down"}
+		return shuttingDown()
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Fault{Status: statusClosed, Type: serverError, Code: "aborted", Message: "the request was aborted"}
 	}

@@ -56,15 +56,21 @@ type call struct {
 
 // handle answers every request: one that panics included.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	s.jobs.Add(1)
-	defer s.jobs.Done()
 	c := &call{http: ctx, conn: ctx.Conn(), id: requestID(ctx), path: "other", began: time.Now()}
+	if !s.gate.enter() {
+		c.fail(shuttingDown())
+		s.finish(c)
+		return
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Printf("%s %s: panic: %v\n%s", c.id, c.path, p, debug.Stack())
 			c.fail(&Fault{Status: 500, Type: serverError, Message: "internal error; the server's log has it under request " + c.id})
 		}
 		s.finish(c)
+		if !c.http.Response.IsBodyStream() {
+			s.gate.leave() // a stream leaves when it has ended
+		}
 	}()
 	s.allowOrigin(c)
 	if string(ctx.Method()) == "OPTIONS" {

@@ -196,6 +196,13 @@ func (m *models) remove(e *entry) {
 	}
 }
 
+// loaded lists the adapters.
+func (m *models) loaded() []*entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.adapters)
+}
+
 // card is what /v1/models says of a model, in vLLM's shape.
 type card struct {
 	ID          string       `json:"id"`

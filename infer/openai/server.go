@@ -18,7 +18,6 @@ import (
 	"io"
 	"log"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -71,7 +70,7 @@ type Server struct {
 
 	base context.Context // ends every request
 	halt context.CancelFunc
-	jobs sync.WaitGroup // requests and streams under way
+	gate gate // requests and streams under way
 }
 
 // New makes a server on an engine with a tokenizer.
@@ -153,22 +152,21 @@ func (s *Server) Serve(ln net.Listener) error { return s.http.Serve(ln) }
 // Shutdown stops accepting, lets the requests under way end, and returns when they have. When ctx ends
 // first they are cancelled, which is an error. The adapters are freed; the engine stays open.
 func (s *Server) Shutdown(ctx context.Context) error {
+	empty := s.gate.close()
 	err := s.http.ShutdownWithContext(ctx)
-	drained := make(chan struct{})
-	go func() {
-		s.jobs.Wait()
-		close(drained)
-	}()
 	select {
-	case <-drained:
+	case <-empty:
+		if ctx.Err() != nil {
+			err = nil // only idle connections were left
+		}
 	case <-ctx.Done():
-		err = fmt.Errorf("openai: requests were still under way and have been cancelled: %w", context.Cause(ctx))
+		err = fmt.Errorf("openai: requests were still under way and have been cancelled: %w", ctx.Err())
 		s.halt()
-		<-drained
+		<-empty
 	}
 	s.halt()
 	s.watcher.close()
-	for _, e := range s.models.all() {
+	for _, e := range s.models.loaded() {
 		s.models.remove(e)
 	}
 	return err
