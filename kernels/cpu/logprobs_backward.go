@@ -30,7 +30,8 @@ func (b *Backend) LogProbsBackward(a *kernels.LogProbsArgs, g *kernels.LogProbsG
 	*j = logProbsBackwardJob{LogProbsArgs: *a, grad: *g, w: matrixOf(a.W)}
 	tasks := 0
 	if g.DHidden.Present() {
-		blocks := max(ceil(rows, kernels.LogProbsRows), min(len(b.pool.workers), ceil(rows, 8)))
+		workers := len(b.pool.workers) // as many blocks for each, but none of a few rows only
+		blocks := min(ceil(ceil(rows, kernels.LogProbsRows), workers)*workers, max(ceil(rows, kernels.LogProbsRows), ceil(rows, 8)))
 		j.blocks, j.blockOf = split(rows, ceil(rows, blocks))
 		tasks = j.blocks
 	}

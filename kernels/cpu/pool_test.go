@@ -11,6 +11,7 @@ import (
 
 	"graft/kernels"
 	"graft/kernels/cpu/vec"
+	"graft/kernels/kernelstest"
 	"graft/kernels/quant"
 )
 
@@ -184,6 +185,39 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		step()
 		require.Zero(t, testing.AllocsPerRun(50, step), "rows %d", rows)
 	}
+}
+
+func TestTrainingAllocatesNothing(t *testing.T) {
+	const heads, groups, dim, c, vocab = 4, 2, 16, 64, 5000
+	b := newBench(t, Options{Threads: 2})
+	batch := kernelstest.NewBatch(b.rng, []kernelstest.Group{{Prompt: 40, Completions: []int{9, 20}}})
+	n, size := batch.N(), groups*dim*kernels.PageSize
+	copied := func(v []int32) kernels.Tensor { return b.ints(len(v), func(i int) int32 { return v[i] }) }
+	tables, first := copied(batch.Tables), b.ints(n, func(i int) int32 { return int32(i) })
+	tables.Rows, tables.Cols, tables.Stride = batch.Seqs, batch.Width, batch.Width
+	a := &kernels.AttentionArgs{Out: b.floats(n, heads*dim), LSE: b.floats(n, heads), Q: b.floats(n, heads*dim),
+		KV:     kernels.KV{K: b.floats(batch.Pages, size), V: b.floats(batch.Pages, size), Heads: groups, Dim: dim},
+		Tables: tables, Seq: copied(batch.Seq), Positions: copied(batch.Positions), Heads: heads, Scale: 0.25}
+	g := &kernels.AttentionGrad{DOut: b.floats(n, heads*dim), DQ: b.floats(n, heads*dim), DK: b.floats(n, groups*dim), DV: b.floats(n, groups*dim),
+		Rows: copied(batch.Rows), Slots: copied(batch.Slots), Scratch: b.floats(1, kernels.AttentionScratch(n, batch.Pages, heads, groups, dim))}
+	lp := &kernels.LogProbsArgs{LogP: b.floats(1, n), Entropy: b.floats(1, n), LSE: b.floats(1, n), Hidden: b.floats(n, c), W: b.weight(quant.Q8_0, vocab, c),
+		PairRows: first, Targets: first, InvT: b.floats(1, n), Scratch: b.floats(1, kernels.LogProbsScratch(n, vocab, 1))}
+	lg := &kernels.LogProbsGrad{DLogP: b.floats(1, n), DEntropy: b.floats(1, n), DHidden: b.floats(n, c)}
+	grads := []kernels.ProductGrad{{DY: b.floats(n, 96), W: b.weight(quant.Q4_1, 96, c), H: b.floats(n, 16), DH: b.floats(n, 16),
+		LoRA: &kernels.LowRank{A: b.weight(quant.F32, 16, c), B: b.weight(quant.F32, 96, 16), Scale: 2},
+		DA:   b.weight(quant.F32, 16, c), DB: b.weight(quant.F32, 96, 16)}}
+	p, m, v := b.floats(1, 40000), b.floats(1, 40000), b.floats(1, 40000)
+	clear(v.F32())
+	step := func() {
+		b.Attention(a)
+		b.LogProbs(lp)
+		b.LogProbsBackward(lp, lg)
+		b.MatMulBackward(lp.Hidden, lg.DHidden, grads, false)
+		b.AttentionBackward(a, g)
+		b.AdamW(p, m, m, v, kernels.AdamWStep{LR: 1e-3, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, GradScale: b.SumSquares(p), T: 1})
+	}
+	step()
+	require.Zero(t, testing.AllocsPerRun(20, step))
 }
 
 func TestSampleNamesTheBrokenRow(t *testing.T) {
