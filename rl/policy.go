@@ -28,6 +28,7 @@ type Policy struct {
 	Pool      PagePool
 	InvT      float32 // 1/temperature of every log-prob
 
+	size   PolicySize // what Allocate was asked for
 	acts   *model.Acts
 	head   *model.HeadActs
 	buffer model.BatchBuffer
@@ -100,6 +101,7 @@ func (s PolicySize) head() model.HeadSize {
 
 // Allocate takes the policy's buffers from the model's arena.
 func (p *Policy) Allocate(s PolicySize) error {
+	p.size = s
 	var err error
 	if p.acts, err = model.NewActs(p.Model.Arena, &p.Model.Config, s.acts(p.Adapter.MaxCols())); err != nil {
 		return err
@@ -153,7 +155,12 @@ func (p *Policy) ScoreReference(batch []Rollout) ([]float32, error) {
 
 func (p *Policy) score(m *model.Model, ad *weights.Adapter, batch []Rollout) (logp, entropy []float32, err error) {
 	p.release()
-	if p.pages, err = p.Pool.Take(SizeOf(batch).Pages); err != nil {
+	need := SizeOf(batch)
+	if most := p.size.Max(need); most != p.size {
+		return nil, nil, fmt.Errorf("rl: a micro-batch needs %d rows, %d pairs and %d pages, %d, %d and %d were planned; lower the batch size, or the prompt or completion length",
+			need.Rows, need.Pairs, need.Pages, p.size.Rows, p.size.Pairs, p.size.Pages)
+	}
+	if p.pages, err = p.Pool.Take(need.Pages); err != nil {
 		return nil, nil, err
 	}
 	if err = p.plan.lay(&p.buffer, batch, p.pages, p.InvT); err != nil {
