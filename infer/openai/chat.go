@@ -3,7 +3,6 @@ package openai
 import (
 	"strings"
 	"time"
-
 )
 
 // chatRequest is POST /v1/chat/completions, read and checked.
@@ -191,4 +190,3 @@ func (a *chatAnswer) chunk(choices ...chunkChoice) *chatChunk {
 	return &chatChunk{ID: a.id, Object: "chat.completion.chunk", Created: a.created, Model: a.request.model.name,
 		Choices: choices, Usage: a.job.chunkUsage()}
 }
-

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"graft/infer"
 )
@@ -136,8 +137,8 @@ func (a *completionAnswer) echo(out *completionChoice, prompt, n int) {
 		return
 	}
 	s := a.job.server
-	out.LogProbs = s.promptLogProbs(p, a.scores[prompt], a.request.KeepSpecial)
-	a.offsets[n].at = len([]rune(p.text))
+	out.LogProbs = s.promptLogProbs(p, a.scores[prompt])
+	a.offsets[n].at = utf8.RuneCountInString(p.text)
 }
 
 // whole is the answer in one piece.

@@ -130,12 +130,16 @@ func (o *offsets) next(id int32) int {
 }
 
 // promptLogProbs are the log-probs of a prompt that is echoed.
-func (s *Server) promptLogProbs(p prompt, scores *infer.PromptScores, special bool) *completionLogProbs {
+func (s *Server) promptLogProbs(p prompt, scores *infer.PromptScores) *completionLogProbs {
 	l := newLogProbs()
-	o := s.newOffsets(nil, special)
+	o := s.newOffsets(nil, true)
 	for i, id := range p.ids {
+		at := o.next(id)
 		if i == 0 {
-			l.add(s.tokenText(id), nil, nil, o.next(id))
+			if p.bos {
+				o.at = 0
+			}
+			l.add(s.tokenText(id), nil, nil, at)
 			continue
 		}
 		var top []kernels.TokenLogP
@@ -143,7 +147,7 @@ func (s *Server) promptLogProbs(p prompt, scores *infer.PromptScores, special bo
 			top = scores.Top[i]
 		}
 		lp := logProb(scores.LogP[i])
-		l.add(s.tokenText(id), &lp, s.topOf(id, scores.LogP[i], top), o.next(id))
+		l.add(s.tokenText(id), &lp, s.topOf(id, scores.LogP[i], top), at)
 	}
 	return l
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"graft/model/tokenizer"
 )
@@ -11,6 +12,7 @@ import (
 type prompt struct {
 	ids  []int32
 	text string // as echo returns it
+	bos  bool   // the first token is a BOS that text does not show
 }
 
 // readPrompts reads prompt: a text, several texts, token ids, or several lists of them.
@@ -60,7 +62,7 @@ func (s *Server) readPrompt(b *body, at string, v any, special bool) (p prompt, 
 			b.fail(at, "%s: %v", at, err)
 			return p, false
 		}
-		p = prompt{ids: ids, text: v}
+		p = prompt{ids: ids, text: v, bos: s.addedBOS(ids, v)}
 	case []any:
 		if len(v) > s.engine.Options().MaxModelLen {
 			b.fault = tooLong(at, len(v), 0, s.engine.Options().MaxModelLen)
@@ -80,6 +82,16 @@ func (s *Server) readPrompt(b *body, at string, v any, special bool) (p prompt, 
 		return p, false
 	}
 	return p, true
+}
+
+// addedBOS reports whether ids begin with a BOS that is not in the text.
+func (s *Server) addedBOS(ids []int32, text string) bool {
+	bos, ok := s.tok.BOS()
+	if !ok || len(ids) == 0 || ids[0] != bos {
+		return false
+	}
+	piece, _ := s.tok.Token(bos)
+	return !strings.HasPrefix(text, piece)
 }
 
 // encode turns the text of a whole prompt into ids. Special tokens in it are recognised, since such a
