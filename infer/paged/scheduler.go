@@ -341,6 +341,7 @@ func (c *Scheduler) fork(it *Item) {
 func (c *Scheduler) Commit(p *Plan) {
 	for i := range p.Items {
 		it := &p.Items[i]
+		it.Seq.planned = false
 		c.computed(it.Seq, it.From+it.N)
 		for _, m := range it.Forks {
 			m.planned = false

@@ -1,0 +1,249 @@
+package infer
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"graft/kernels"
+	"graft/kernels/rng"
+	"graft/model/tokenizer"
+)
+
+// matchBytes is the definition: bytes one by one; the stop that is complete first ends the text, of
+// several the longest.
+func matchBytes(text string, stops []string) (shown, stop string) {
+	for n := 1; n <= len(text); n++ {
+		best := ""
+		for _, s := range stops {
+			if strings.HasSuffix(text[:n], s) && len(s) > len(best) {
+				best = s
+			}
+		}
+		if best != "" {
+			return text[:n-len(best)], best
+		}
+	}
+	return text, ""
+}
+
+// TestStopMatcherIgnoresCuts: whatever the pieces, the text shown is that of the definition, and
+// nothing is held that could not begin a stop string.
+func TestStopMatcherIgnoresCuts(t *testing.T) {
+	src := rng.New(1, "stops")
+	word := func(trial, n int, least, most uint32) string {
+		var b strings.Builder
+		for i := range least + src.Below(most-least+1, uint32(trial), uint32(n), 0) {
+			b.WriteByte("ab<é"[src.Below(3, uint32(trial), uint32(n), 1+uint32(i))])
+		}
+		return b.String()
+	}
+	stopped := 0
+	for trial := range 3000 {
+		var stops []string
+		for i := range 1 + trial%3 {
+			stops = append(stops, word(trial, i, 1, 4))
+		}
+		text := word(trial, 10, 0, 14)
+		want, wantStop := matchBytes(text, stops)
+		m := stopMatcher{stops: stops}
+		var got, stop string
+		for rest, i := text, 0; rest != "" && stop == ""; i++ {
+			n := min(len(rest), 1+int(src.Below(4, uint32(trial), 99, uint32(i))))
+			var show string
+			show, stop = m.push(rest[:n])
+			got, rest = got+show, rest[n:]
+			if stop == "" {
+				assert.True(t, strings.HasSuffix(text[:len(text)-len(rest)], m.held))
+				proper := m.held == ""
+				for _, s := range stops {
+					proper = proper || len(m.held) < len(s) && strings.HasPrefix(s, m.held)
+				}
+				require.True(t, proper, "%q is held for %q", m.held, stops)
+			}
+		}
+		if stop == "" {
+			got += m.flush()
+		} else {
+			stopped++
+		}
+		// A piece may complete several stops at once; the definition goes byte by byte.
+		require.Equal(t, want, got, "text %q, stops %q", text, stops)
+		require.Equal(t, wantStop, stop)
+	}
+	assert.Greater(t, stopped, 1000)
+}
+
+func TestStopMatcherShowsTheStop(t *testing.T) {
+	m := stopMatcher{stops: []string{"END"}, include: true}
+	show, stop := m.push("the E")
+	assert.Equal(t, "the ", show)
+	assert.Empty(t, stop)
+	show, stop = m.push("ND is")
+	assert.Equal(t, "END", show)
+	assert.Equal(t, "END", stop)
+}
+
+// letters is a byte tokenizer with some merges: 300 tokens, as the test models have.
+func letters(t testing.TB) *tokenizer.Tokenizer {
+	t.Helper()
+	tok, err := tokenizer.TrainBPE([]string{"the cat sat on the mat. das Öl, der Bär, 猫は猫。"}, 270, []string{"<|endoftext|>", "<|note|>"})
+	require.NoError(t, err)
+	return tok
+}
+
+// say lets a sequence accept exactly these tokens, as if they had been drawn.
+func say(t testing.TB, e *Engine, p Params, ids []int32) ([]Event, *sequence) {
+	t.Helper()
+	p.MaxTokens = max(p.MaxTokens, len(ids))
+	r := Request{Prompt: []int32{65}, Params: p.withDefaults()}
+	require.NoError(t, e.check(&r))
+	q := e.newRequest(&r)
+	e.requests[q] = struct{}{}
+	q.started = true
+	for _, id := range ids {
+		e.accept(&drawn{seq: q.seqs[0], Sampled: sampled(id)})
+	}
+	var events []Event
+	for len(q.stream.events) > 0 {
+		ev, _ := q.stream.Next(context.Background())
+		events = append(events, ev)
+	}
+	if !q.seqs[0].over {
+		e.end(q, FinishAbort, nil)
+	}
+	return events, q.seqs[0]
+}
+
+func sampled(id int32) kernels.Sampled { return kernels.Sampled{ID: id, LogP: -1, Entropy: 1} }
+
+func texts(events []Event) (text string, last Event) {
+	for _, ev := range events {
+		text += ev.Text
+	}
+	return text, events[len(events)-1]
+}
+
+func TestTextOfTokens(t *testing.T) {
+	l := newLab(t, "llama-tied", 1)
+	e := l.manual(t, Options{})
+	e.tok = letters(t)
+	e.eos = e.tok.StopIDs()
+	eos, ok := e.tok.ID("<|endoftext|>")
+	require.True(t, ok)
+	note, _ := e.tok.ID("<|note|>")
+	encode := func(s string) []int32 {
+		ids, err := e.tok.Encode(s, tokenizer.EncodeOptions{PlainText: true})
+		require.NoError(t, err)
+		return ids
+	}
+	bytes := func(s string) []int32 { // one token a byte, so that characters and stops are split
+		var ids []int32
+		for i := range len(s) {
+			ids = append(ids, encode(s[i:i+1])...)
+		}
+		return ids
+	}
+	require.Len(t, bytes("猫"), 3)
+
+	t.Run("characters are whole", func(t *testing.T) {
+		events, _ := say(t, e, Params{}, bytes("猫 Öl"))
+		text, last := texts(events)
+		assert.Equal(t, "猫 Öl", text)
+		assert.Equal(t, FinishLength, last.Finish)
+		for _, ev := range events {
+			assert.True(t, utf8.ValidString(ev.Text))
+		}
+		assert.Empty(t, events[0].Text)
+		assert.Equal(t, "猫", events[2].Text)
+	})
+	t.Run("half a character is not lost", func(t *testing.T) {
+		events, _ := say(t, e, Params{}, bytes("ab猫")[:4])
+		text, _ := texts(events)
+		assert.Equal(t, "ab\uFFFD", text)
+	})
+	t.Run("stop string over tokens", func(t *testing.T) {
+		events, s := say(t, e, Params{Stop: []string{"zz", "cat s"}, MaxTokens: 40}, bytes("the cat sat"))
+		text, last := texts(events)
+		assert.Equal(t, "the ", text)
+		assert.Equal(t, FinishStop, last.Finish)
+		assert.Equal(t, "cat s", last.Stopped)
+		assert.Len(t, s.Tokens, 1+len("the cat s"), "tokens are the truth")
+		assert.Equal(t, 9, last.Usage.CompletionTokens)
+	})
+	t.Run("a beginning that does not go on", func(t *testing.T) {
+		events, _ := say(t, e, Params{Stop: []string{"cat!"}}, bytes("the cats and a ca"))
+		text, last := texts(events)
+		assert.Equal(t, "the cats and a ca", text)
+		assert.Equal(t, FinishLength, last.Finish)
+		assert.Equal(t, "ca", last.Text, "what was held comes with the end")
+	})
+	t.Run("the stop token is in the tokens, not in the text", func(t *testing.T) {
+		events, s := say(t, e, Params{MaxTokens: 40, Stop: []string{"the m"}}, append(encode("the "), eos))
+		text, last := texts(events)
+		assert.Equal(t, "the ", text)
+		assert.Equal(t, FinishStop, last.Finish)
+		assert.Empty(t, last.Stopped)
+		assert.Equal(t, eos, s.Tokens[len(s.Tokens)-1])
+		assert.Equal(t, eos, last.Token)
+	})
+	t.Run("special tokens", func(t *testing.T) {
+		ids := append(append(encode("a"), note), encode("b")...)
+		events, _ := say(t, e, Params{}, ids)
+		text, _ := texts(events)
+		assert.Equal(t, "ab", text)
+		events, _ = say(t, e, Params{KeepSpecial: true}, ids)
+		text, _ = texts(events)
+		assert.Equal(t, "a<|note|>b", text)
+	})
+	t.Run("ignore_eos, include_stop, stop ids", func(t *testing.T) {
+		events, _ := say(t, e, Params{IgnoreEOS: true}, append(append(encode("a"), eos), encode("b")...))
+		text, last := texts(events)
+		assert.Equal(t, "ab", text)
+		assert.Equal(t, FinishLength, last.Finish)
+		events, _ = say(t, e, Params{MaxTokens: 9, IncludeStop: true, KeepSpecial: true}, append(encode("a"), eos))
+		text, _ = texts(events)
+		assert.Equal(t, "a<|endoftext|>", text)
+		b := encode("b")[0]
+		events, _ = say(t, e, Params{MaxTokens: 9, IgnoreEOS: true, StopIDs: []int32{b}}, append(encode("a"), b))
+		text, last = texts(events)
+		assert.Equal(t, "a", text)
+		assert.Equal(t, FinishStop, last.Finish)
+	})
+	t.Run("min_tokens", func(t *testing.T) {
+		events, _ := say(t, e, Params{MinTokens: 5, MaxTokens: 20, Stop: []string{"a"}}, bytes("banana"))
+		text, last := texts(events)
+		assert.Equal(t, "banan", text)
+		assert.Equal(t, "a", last.Stopped)
+	})
+}
+
+// TestMinTokensAreSampled: end tokens have no probability before that.
+func TestMinTokensAreSampled(t *testing.T) {
+	l := newLab(t, "llama-tied", 1)
+	e := l.engine(t, nil, Options{})
+	stops := everyToken()[10 : 10+MaxStops]
+	bias := map[int32]float32{}
+	for _, id := range stops {
+		bias[id] = 50
+	}
+	p := Params{MaxTokens: 12, Temperature: 1, StopIDs: stops, LogitBias: bias, N: 4}
+	got, err := e.Generate(context.Background(), []Request{{Prompt: prompt(1, 4), Params: p}})
+	require.NoError(t, err)
+	for _, c := range got {
+		require.Len(t, c.Tokens, 1)
+		require.Equal(t, FinishStop, c.Finish)
+		require.False(t, c.Truncated)
+	}
+	p.MinTokens = 4
+	got, err = e.Generate(context.Background(), []Request{{Prompt: prompt(1, 4), Params: p}})
+	require.NoError(t, err)
+	for _, c := range got {
+		require.Len(t, c.Tokens, 5)
+		require.Contains(t, stops, c.Tokens[4])
+	}
+}
