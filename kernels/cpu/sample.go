@@ -137,7 +137,7 @@ func (j *sampleJob) sample(w *worker, row int) fault {
 	case r.TopK > 0 || r.TopP < 1 || r.MinP > 0:
 		id = w.drawTruncated(raw, largest(states), j.w.out, r)
 	default:
-		id = w.draw(raw, states, j.w.out, r)
+		id = w.draw(raw, states, j.w.out, r.InvT, r.U)
 	}
 	out.ID, out.LogP, out.Entropy = int32(id), logP(logits[id], r.InvT, lse), float32(entropy)
 	return 0
@@ -173,12 +173,12 @@ func (j *sampleJob) adjust(w *worker, r *kernels.SampleRow, raw unsafe.Pointer) 
 
 // draw inverts the cumulative distribution of softmax(raw·InvT) in ascending order of id: first over
 // the chunks' sums, then inside one chunk. A token whose probability is 0 is never drawn.
-func (w *worker) draw(raw unsafe.Pointer, states []chunkState, vocab int, r *kernels.SampleRow) int {
+func (w *worker) draw(raw unsafe.Pointer, states []chunkState, vocab int, invT float32, u float64) int {
 	top, total := largest(states), 0.0
 	for _, c := range states {
 		total += mass(c, top)
 	}
-	target, sum, before, in := float64(r.U*total), 0.0, 0.0, -1 // sum: of the chunks before in
+	target, sum, before, in := float64(u*total), 0.0, 0.0, -1 // sum: of the chunks before in
 	for i, c := range states {
 		if c.sum == 0 {
 			continue
@@ -194,7 +194,7 @@ func (w *worker) draw(raw unsafe.Pointer, states []chunkState, vocab int, r *ker
 	}
 	v := in * kernels.VocabChunk
 	n := min(kernels.VocabChunk, vocab-v)
-	w.scaled(w.tile, add(raw, v), n, r.InvT)
+	w.scaled(w.tile, add(raw, v), n, invT)
 	w.exp = vec.ExpArgs{Y: w.tile, X: w.tile, N: int64(n), Shift: states[in].max}
 	w.k.Exp(&w.exp)
 	scale, id := libm.Exp(float64(states[in].max)-top), v
