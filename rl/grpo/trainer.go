@@ -35,20 +35,15 @@ type Rewarder interface {
 
 // Trainer moves the policy by GRPO. It is used from one goroutine.
 type Trainer struct {
-	Policy  *rl.Policy
+	*rl.Learner
 	Prompts Prompts
 	Sampler Sampler
 	Rewards Rewarder
-	// Exclusive runs f while nobody else uses the policy's backend; nil: nobody else ever does.
-	Exclusive func(ctx context.Context, f func() error) error
 
-	options   Options
-	schedule  *rl.Schedule
-	optimizer *rl.AdamW
-	step      int          // optimizer steps taken
-	batch     []rl.Rollout // the generation batch in use, or used up
-	items     float64      // its loss tokens
-	used      int          // optimizer steps it has fed
+	options Options
+	batch   []rl.Rollout // the generation batch in use, or used up
+	items   float64      // its loss tokens
+	used    int          // optimizer steps it has fed
 }
 
 // New checks the options and allocates the optimizer's moments. The policy must have been allocated
@@ -57,21 +52,17 @@ func New(o Options, p *rl.Policy, prompts Prompts, sampler Sampler, rewards Rewa
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	schedule, err := rl.NewSchedule(o.Schedule)
 	switch {
-	case err != nil:
-		return nil, err
 	case p.InvT != float32(1/o.Temperature):
 		return nil, fmt.Errorf("grpo: the policy scores at 1/temperature %g, the options say temperature %g", p.InvT, o.Temperature)
 	case o.Beta != 0 && p.Adapter == nil && p.Reference == nil:
 		return nil, fmt.Errorf("grpo: beta %g needs a reference policy: train an adapter, or load a second copy of the model", o.Beta)
 	}
-	optimizer, err := rl.NewAdamW(p.Model.Arena, p.Trained(), o.Optimizer)
+	learner, err := rl.NewLearner(p, o.Optimizer, o.Schedule)
 	if err != nil {
 		return nil, err
 	}
-	return &Trainer{Policy: p, Prompts: prompts, Sampler: sampler, Rewards: rewards,
-		options: o, schedule: schedule, optimizer: optimizer}, nil
+	return &Trainer{Learner: learner, Prompts: prompts, Sampler: sampler, Rewards: rewards, options: o}, nil
 }
 
 // Step moves the policy once. It samples and rewards groups whenever the last batch is used up, so
@@ -85,7 +76,7 @@ func (t *Trainer) Step(ctx context.Context) (rl.Stats, error) {
 		}
 	}
 	begin := time.Now()
-	err := t.exclusive(ctx, func() error {
+	err := t.Alone(ctx, func() error {
 		if fresh {
 			if err := t.freeze(ctx); err != nil {
 				return err
@@ -111,7 +102,7 @@ func (t *Trainer) sample(ctx context.Context, stats *rl.Stats) error {
 	if err != nil {
 		return err
 	}
-	rollouts, err := t.Sampler.Generate(ctx, prompts, t.options.NumGenerations, t.step)
+	rollouts, err := t.Sampler.Generate(ctx, prompts, t.options.NumGenerations, t.Steps())
 	if err != nil {
 		return err
 	}
@@ -235,14 +226,9 @@ func (t *Trainer) improve(ctx context.Context, stats *rl.Stats) error {
 		terms.Merge(figures)
 		trained, counted = trained+lossTokens(batch), counted+1
 	}
-	rate := t.schedule.Rate(t.step)
-	norm, err := t.optimizer.Step(rate) // in place
-	if err != nil {
+	if err := t.Move(stats); err != nil { // in place; Version++
 		return err
 	}
-	t.Policy.Updated()
-	t.step++
-
 	stats.Set("loss", 0) // even when every token was masked
 	for _, name := range terms.Names {
 		if name == "loss" { // the micro-batches' shares add up; their figures are averaged
@@ -251,8 +237,6 @@ func (t *Trainer) improve(ctx context.Context, stats *rl.Stats) error {
 			stats.Set(name, terms.Get(name)/counted)
 		}
 	}
-	stats.Set("grad_norm", norm)
-	stats.Set("learning_rate", rate)
 	stats.Set("tokens_trained", trained)
 	stats.Set("mismatch_compared", float64(differ.compared))
 	stats.Set("mismatch_tokens", float64(differ.tokens))
@@ -267,25 +251,9 @@ func (t *Trainer) rows(m int) []rl.Rollout {
 	return t.batch[m*n : (m+1)*n]
 }
 
-func (t *Trainer) exclusive(ctx context.Context, f func() error) error {
-	if t.Exclusive == nil {
-		return f()
-	}
-	return t.Exclusive(ctx, f)
-}
-
-// Steps is the number of optimizer steps taken.
-func (t *Trainer) Steps() int { return t.step }
-
 // Batch is the generation batch that fed the last Step, nil before the first.
 func (t *Trainer) Batch() []rl.Rollout { return t.batch }
 
 // Idle tells whether no batch is in use: only then does a checkpoint (parameters, moments, step,
 // data cursor) hold all of the run's state.
 func (t *Trainer) Idle() bool { return t.batch == nil || t.used == t.options.StepsPerBatch() }
-
-// Optimizer is the owner of the moments, for checkpoints. Its Export and Import use the backend.
-func (t *Trainer) Optimizer() *rl.AdamW { return t.optimizer }
-
-// Resume continues after the optimizer's own count of steps, once its state was imported.
-func (t *Trainer) Resume() { t.step = t.optimizer.Steps() }
