@@ -27,19 +27,24 @@ type Completion struct {
 }
 
 // Generate samples every request to its end and returns the completions in order of requests, then
-// siblings. On an error, or when ctx ends, everything still under way is cancelled.
-func (e *Engine) Generate(ctx context.Context, reqs []Request) ([]Completion, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	streams := make([]*Stream, len(reqs))
+// siblings. On an error, or when ctx ends, what is still under way is cancelled: its pages are free
+// for whoever is next to have the device.
+func (e *Engine) Generate(ctx context.Context, reqs []Request) (out []Completion, err error) {
+	streams := make([]*Stream, 0, len(reqs))
+	defer func() {
+		if err != nil {
+			for _, s := range streams {
+				s.Close()
+			}
+		}
+	}()
 	for i, r := range reqs {
 		s, err := e.submit(ctx, r, false)
 		if err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
-		streams[i] = s
+		streams = append(streams, s)
 	}
-	var out []Completion
 	for i, s := range streams {
 		got, err := s.Collect(ctx)
 		if err != nil {

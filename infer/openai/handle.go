@@ -103,7 +103,9 @@ func (s *Server) finish(c *call) {
 func (s *Server) done(c *call, status int) {
 	took := time.Since(c.began)
 	s.metrics.answered(c.path, status, took)
-	s.log.Printf("%s %s %d %s", c.id, c.path, status, took.Round(time.Millisecond))
+	if s.opt.LogRequests || status >= 500 && status != 503 {
+		s.log.Printf("%s %s %d %s", c.id, c.path, status, took.Round(time.Millisecond))
+	}
 }
 
 func (s *Server) find(ctx *fasthttp.RequestCtx) (*route, *Fault) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -145,6 +146,9 @@ func (m *models) load(ctx context.Context, name, path string, inPlace bool) *Fau
 	m.lastID++
 	id := m.lastID
 	m.mu.Unlock()
+	if _, err := os.Stat(path); err != nil {
+		return &Fault{Status: 404, Type: notFound, Param: "lora_path", Message: fmt.Sprintf("there is no adapter at %s", clip(path))}
+	}
 
 	var ad *weights.Adapter
 	var readErr error
@@ -155,7 +159,7 @@ func (m *models) load(ctx context.Context, name, path string, inPlace bool) *Fau
 		return faultOf(err)
 	}
 	if readErr != nil {
-		return &Fault{Status: 404, Type: notFound, Param: "lora_path", Message: fmt.Sprintf("the adapter could not be loaded: %v", readErr)}
+		return invalid("lora_path", "the adapter could not be loaded: %v", readErr)
 	}
 	fresh := &entry{name: name, root: path, adapter: ad, created: time.Now().Unix()}
 	if most := m.engine.Options().RankCols; ad.MaxCols() > most {

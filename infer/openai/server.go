@@ -43,7 +43,8 @@ type Options struct {
 	MaxConnections int           // at once; 0: 1024
 	StallTimeout   time.Duration // for a client to take what is written to it, or to send its request; 0: 2 minutes
 
-	Log io.Writer // one line per request and failure, never keys or texts; nil: nothing
+	Log         io.Writer // failures, never keys or texts; nil: nothing
+	LogRequests bool      // and one line per request
 }
 
 const (
@@ -144,6 +145,15 @@ func (s *Server) transport() *fasthttp.Server {
 		SecureErrorLogMessage:        true,
 		Logger:                       s.log,
 	}
+}
+
+// Models lists the names that requests may ask for.
+func (s *Server) Models() []string {
+	var names []string
+	for _, c := range s.models.cards() {
+		names = append(names, c.ID)
+	}
+	return names
 }
 
 // Serve answers the connections of a listener until Shutdown.
