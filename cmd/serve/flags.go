@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"graft/cmd/internal/launch"
+	"graft/infer"
+	"graft/infer/paged"
+	"graft/model"
+	"graft/weights"
+)
+
+// flags are the options of serve.
+type flags struct {
+	Model           string   `help:"GGUF file, folder with safetensors, or tiny (embedded). Default: the last run's model with its adapter." placeholder:"MODEL" group:"Model:"`
+	Adapter         []string `help:"LoRA adapter to serve beside the base: NAME=PATH, or PATH, which is called by the name of its folder. A PEFT folder, adapter GGUF or run folder; repeatable. none: without the last run's." placeholder:"NAME=PATH" sep:"none" group:"Model:"`
+	Runs            string   `help:"Folder of runs." default:"runs" placeholder:"DIR" group:"Model:"`
+	ServedModelName []string `help:"What requests call the base model; repeatable. Default: the name in its file." placeholder:"NAME" sep:"none" group:"Model:"`
+	ChatTemplate    string   `help:"Jinja file to use instead of the model's chat template." placeholder:"FILE" group:"Model:"`
+	MaxModelLen     int      `help:"Positions of prompt and completion together; 0: what the model was made for, at most 8192." placeholder:"N" group:"Model:"`
+
+	Host           string        `help:"Address to listen on; 0.0.0.0 for all." default:"127.0.0.1" group:"Server:"`
+	Port           int           `help:"Port to listen on; 0: any free one." default:"8000" group:"Server:"`
+	APIKey         []string      `name:"api-key" help:"Key that every endpoint but /health, /ping and /version asks for; repeatable. The variable GRAFT_API_KEY keeps it out of the list of processes." placeholder:"KEY" sep:"none" group:"Server:"`
+	AllowedOrigins []string      `help:"Origins of web pages that may read answers, such as http://localhost:3000; * for all." placeholder:"ORIGIN" group:"Server:"`
+	MaxBodySize    launch.Bytes  `help:"Most bytes of a request's body." default:"8MiB" placeholder:"SIZE" group:"Server:"`
+	MaxConnections int           `help:"Connections open at once." default:"1024" placeholder:"N" group:"Server:"`
+	StallTimeout   time.Duration `help:"How long a client may take to send a request, or to take what is written to it." default:"2m" group:"Server:"`
+	DrainTimeout   time.Duration `help:"How long requests under way may go on after SIGINT or SIGTERM." default:"2m" group:"Server:"`
+	LogRequests    bool          `help:"One line on standard error for every request; failures are always told." default:"true" negatable:"" group:"Server:"`
+
+	MaxNumSeqs               int          `help:"Sequences computed at once." default:"64" placeholder:"N" group:"Engine:"`
+	MaxNumBatchedTokens      int          `help:"Tokens of one step; 0: 256, or --max-num-seqs if that is more." placeholder:"N" group:"Engine:"`
+	MaxQueuedRequests        int          `help:"Sequences that may wait; more are answered 503 with Retry-After." default:"1024" placeholder:"N" group:"Engine:"`
+	KVCacheMemory            launch.Bytes `name:"kv-cache-memory" help:"Memory for keys and values. Default: 1GiB, at least one full sequence, at most --max-num-seqs of them, and no more than is left." placeholder:"SIZE" group:"Engine:"`
+	EnablePrefixCaching      bool         `help:"Prompts that begin alike share keys and values." default:"true" negatable:"" group:"Engine:"`
+	AllowRuntimeLoraUpdating bool         `help:"Answer /v1/load_lora_adapter and /v1/unload_lora_adapter. Whoever may use the server may then make it read adapter files." group:"Engine:"`
+	MaxLoras                 int          `help:"Adapters that may be loaded at run time, planned with --max-lora-rank." default:"4" placeholder:"N" group:"Engine:"`
+	MaxLoraRank              int          `help:"Highest rank of an adapter loaded at run time." default:"16" placeholder:"R" group:"Engine:"`
+	Threads                  int          `help:"Threads that compute; 0: all. Results do not depend on it." placeholder:"N" group:"Engine:"`
+	MemoryLimit              launch.Bytes `help:"Most memory the plan may take, as 4GiB; default: what is available now." placeholder:"SIZE" group:"Engine:"`
+}
+
+// check refuses numbers out of range.
+func (f *flags) check() error {
+	for _, c := range []struct {
+		name      string
+		v, lo, hi int
+	}{
+		{"port", f.Port, 0, 65535},
+		{"max-model-len", f.MaxModelLen, 0, 1 << 26},
+		{"max-connections", f.MaxConnections, 1, 1 << 20},
+		{"max-num-seqs", f.MaxNumSeqs, 1, 1 << 16},
+		{"max-num-batched-tokens", f.MaxNumBatchedTokens, 0, 1 << 20},
+		{"max-queued-requests", f.MaxQueuedRequests, 1, 1 << 24},
+		{"max-loras", f.MaxLoras, 1, 1 << 12},
+		{"max-lora-rank", f.MaxLoraRank, 1, weights.MaxRank},
+		{"threads", f.Threads, 0, 1024},
+	} {
+		if c.v < c.lo || c.v > c.hi {
+			return usage("--%s %d: want %d to %d", c.name, c.v, c.lo, c.hi)
+		}
+	}
+	switch {
+	case f.MaxModelLen == 1:
+		return usage("--max-model-len 1: a prompt and a completion need at least 2")
+	case f.MaxNumBatchedTokens > 0 && f.MaxNumBatchedTokens < f.MaxNumSeqs:
+		return usage("--max-num-batched-tokens %d: want at least --max-num-seqs %d, since each sequence needs one token of a step", f.MaxNumBatchedTokens, f.MaxNumSeqs)
+	case f.MaxBodySize < 1<<10 || f.MaxBodySize > 1<<30:
+		return usage("--max-body-size %s: want 1KiB to 1GiB", f.MaxBodySize)
+	case f.StallTimeout < time.Second || f.DrainTimeout < 0:
+		return usage("--stall-timeout %s, --drain-timeout %s: want at least 1s and 0s", f.StallTimeout, f.DrainTimeout)
+	case f.MemoryLimit < 0 || f.KVCacheMemory < 0:
+		return usage("an amount of memory is negative")
+	}
+	for _, key := range f.APIKey {
+		if strings.TrimSpace(key) != key || key == "" {
+			return usage("--api-key is empty or begins or ends with a space")
+		}
+	}
+	return nil
+}
+
+// named is an adapter as the command line or the last run names it.
+type named struct {
+	name, path string
+	shape      launch.Shape
+}
+
+// adapters finds the adapters to serve: those of the command line, or the last run's.
+func (f *flags) adapters(source *launch.Source) ([]named, error) {
+	if len(f.Adapter) == 1 && f.Adapter[0] == launch.NoAdapter {
+		return nil, nil
+	}
+	var out []named
+	for _, given := range f.Adapter {
+		name, path, found := strings.Cut(given, "=")
+		if _, err := os.Stat(given); err == nil || !found || strings.ContainsAny(name, `/\`) {
+			name, path = "", given
+		}
+		at, err := launch.AdapterPath(path)
+		if err != nil {
+			return nil, err
+		}
+		if name == "" {
+			name = nameOf(path)
+		}
+		out = append(out, named{name: name, path: at})
+	}
+	if len(f.Adapter) == 0 && source.Adapter != "" {
+		out = append(out, named{name: filepath.Base(source.Run), path: source.Adapter})
+	}
+	return out, nil
+}
+
+// nameOf calls an adapter by its file or folder; a run's folder "adapter" by the run.
+func nameOf(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	name := filepath.Base(path)
+	if name == "adapter" {
+		name = filepath.Base(filepath.Dir(path))
+	}
+	return strings.TrimSuffix(name, ".gguf")
+}
+
+// length is how long a sequence may be.
+func (f *flags) length(c *model.Config) (int, error) {
+	if f.MaxModelLen > c.Context {
+		return 0, usage("--max-model-len %d: the model was made for %d positions", f.MaxModelLen, c.Context)
+	}
+	if f.MaxModelLen > 0 {
+		return f.MaxModelLen, nil
+	}
+	return min(c.Context, 8192), nil
+}
+
+// engine are the engine's options but for the pages.
+func (f *flags) engine(length int) infer.Options {
+	o := infer.Options{MaxModelLen: length, MaxSeqs: f.MaxNumSeqs, MaxBatchedTokens: f.MaxNumBatchedTokens,
+		MaxWaiting: f.MaxQueuedRequests, NoPrefixCache: !f.EnablePrefixCaching, Threads: f.Threads}
+	if o.MaxBatchedTokens == 0 {
+		o.MaxBatchedTokens = max(256, o.MaxSeqs)
+	}
+	if o.Threads == 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	return o
+}
+
+// pages is how many pages of size bytes the cache gets when left bytes remain (0: nobody knows).
+func (f *flags) pages(length int, size, left int64) (int, error) {
+	full := int64(paged.PagesFor(length))
+	if f.KVCacheMemory > 0 {
+		n := int64(f.KVCacheMemory) / size
+		if n < 1 {
+			return 0, fmt.Errorf("--kv-cache-memory %s: one page of keys and values takes %s, a full sequence of %d tokens %s", f.KVCacheMemory, launch.Bytes(size), length, launch.Bytes(full*size))
+		}
+		return int(min(n, full*int64(f.MaxNumSeqs))), nil
+	}
+	n := min(1<<30/size, full*int64(f.MaxNumSeqs))
+	if left > 0 {
+		n = min(n, left/size)
+	}
+	return int(max(n, full)), nil
+}
+
+// address is where to listen.
+func (f *flags) address() string { return net.JoinHostPort(f.Host, strconv.Itoa(f.Port)) }
+
+// local reports whether only this machine can connect.
+func (f *flags) local() bool {
+	ip := net.ParseIP(f.Host)
+	return f.Host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// template reads the file of --chat-template.
+func (f *flags) template() (string, error) {
+	if f.ChatTemplate == "" {
+		return "", nil
+	}
+	raw, err := os.ReadFile(f.ChatTemplate)
+	if err != nil {
+		return "", fmt.Errorf("--chat-template: %w", err)
+	}
+	if len(raw) == 0 {
+		return "", errors.New("--chat-template: the file is empty")
+	}
+	return string(raw), nil
+}
