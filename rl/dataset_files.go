@@ -171,18 +171,23 @@ func datasetFiles(path, split string) ([]string, error) {
 // source is one file being read; left counts down what may still be read of all files.
 type source struct {
 	io.Reader
-	file *os.File // the file itself when it is not compressed; parquet seeks in it
-	left *int64
+	file   *os.File // the file itself when it is not compressed; parquet seeks in it
+	left   *int64
+	failed error // what ended reading, other than the end of the file
 }
 
 // Read fails when more than the permitted text was read, be it from a small file that unpacks to a
 // huge one.
 func (s *source) Read(b []byte) (int, error) {
 	if *s.left <= 0 {
-		return 0, errors.New("the dataset is larger than the memory it may take; give a limit of rows, or fewer files")
+		s.failed = errors.New("the dataset is larger than the memory it may take; give a limit of rows, or fewer files")
+		return 0, s.failed
 	}
 	n, err := s.Reader.Read(b[:min(int64(len(b)), *s.left)])
 	*s.left -= int64(n)
+	if err != nil && err != io.EOF {
+		s.failed = err
+	}
 	return n, err
 }
 

@@ -27,6 +27,9 @@ func readLines(src *source, emit emitter) error {
 			continue
 		}
 		fields, err := object(scan.Bytes())
+		if err != nil && src.failed != nil {
+			break // the line is cut because reading failed
+		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", line, err)
 		}
