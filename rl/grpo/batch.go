@@ -44,15 +44,15 @@ func live(rollouts []rl.Rollout) []rl.Rollout {
 
 // checkSampled holds the sampler to its contract: n completions of each prompt, adjacent, within
 // the length, sampled by the policy as it is now.
-func checkSampled(rollouts []rl.Rollout, prompts []Prompt, o *Options, version uint64) error {
+func checkSampled(rollouts []rl.Rollout, prompts []rl.Prompt, o *Options, version uint64) error {
 	if len(rollouts) != len(prompts)*o.NumGenerations {
 		return fmt.Errorf("grpo: the sampler returned %d completions for %d prompts × num_generations %d", len(rollouts), len(prompts), o.NumGenerations)
 	}
 	for i := range rollouts {
 		r, p := &rollouts[i], &prompts[i/o.NumGenerations]
 		switch {
-		case r.PromptLen != len(p.Tokens):
-			return fmt.Errorf("grpo: completion %d has a prompt of %d tokens instead of %d", i, r.PromptLen, len(p.Tokens))
+		case r.PromptLen != len(p.IDs):
+			return fmt.Errorf("grpo: completion %d has a prompt of %d tokens instead of %d", i, r.PromptLen, len(p.IDs))
 		case r.Len() < 1:
 			return fmt.Errorf("grpo: completion %d of group %d is empty", r.Sample, r.Group)
 		case r.Len() > o.MaxCompletionLength:

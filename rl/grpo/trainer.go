@@ -8,15 +8,9 @@ import (
 	"graft/rl"
 )
 
-// Prompt is what completions are sampled for.
-type Prompt struct {
-	Tokens []int32
-	Row    int // dataset row, copied to Rollout.Row
-}
-
-// Prompts hands out prompts in the run's order.
+// Prompts hands out prompts in the run's order: an rl.Feed does.
 type Prompts interface {
-	Next(n int) ([]Prompt, error)
+	Next(n int) ([]rl.Prompt, error)
 }
 
 // Sampler draws n completions of each prompt from the policy as it is now. Siblings are adjacent
@@ -24,7 +18,7 @@ type Prompts interface {
 // Version the policy's, or LogP is nil for completions that were not sampled here. step makes the
 // draw reproducible.
 type Sampler interface {
-	Generate(ctx context.Context, prompts []Prompt, n int, step int) ([]rl.Rollout, error)
+	Generate(ctx context.Context, prompts []rl.Prompt, n int, step int) ([]rl.Rollout, error)
 }
 
 // Rewarder fills in Rewards (NaN where a function did not apply), their weighted sum Reward, and

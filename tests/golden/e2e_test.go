@@ -13,7 +13,9 @@ import (
 
 	"graft/model"
 	"graft/rl"
+	"graft/rl/dpo"
 	"graft/rl/grpo"
+	"graft/rl/sft"
 	"graft/weights"
 	"graft/weights/safetensors"
 )
@@ -186,13 +188,13 @@ type fixedRollouts struct {
 	eos  int32
 }
 
-func (f *fixedRollouts) Next(n int) ([]grpo.Prompt, error) {
+func (f *fixedRollouts) Next(n int) ([]rl.Prompt, error) {
 	if f.next == len(f.run.Generations) {
 		return nil, fmt.Errorf("no generation %d", f.next)
 	}
-	var out []grpo.Prompt
+	var out []rl.Prompt
 	for i := 0; i < len(f.run.Generations[f.next].Prompts); i += f.run.Args.Generations {
-		out = append(out, grpo.Prompt{Tokens: f.run.Generations[f.next].Prompts[i]})
+		out = append(out, rl.Prompt{IDs: f.run.Generations[f.next].Prompts[i]})
 	}
 	if len(out) != n {
 		return nil, fmt.Errorf("%d prompts wanted, %d recorded", n, len(out))
@@ -200,7 +202,7 @@ func (f *fixedRollouts) Next(n int) ([]grpo.Prompt, error) {
 	return out, nil
 }
 
-func (f *fixedRollouts) Generate(_ context.Context, prompts []grpo.Prompt, n, _ int) ([]rl.Rollout, error) {
+func (f *fixedRollouts) Generate(_ context.Context, prompts []rl.Prompt, n, _ int) ([]rl.Rollout, error) {
 	out := f.batch(f.next)
 	f.next++
 	return out, nil
@@ -251,6 +253,95 @@ func TestWholeGRPO(t *testing.T) {
 			// comparable figure by figure.
 			r.steps(t, trainer.Step, "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length",
 				"completions/clipped_ratio", "completions/min_length", "completions/mean_terminated_length", "completions/max_terminated_length")
+			p.finish(t, r, name)
+		})
+	}
+}
+
+// fixedFeed hands out recorded rows.
+type fixedFeed[T any] struct{ rows []T }
+
+func (f *fixedFeed[T]) Next(n int) ([]T, error) {
+	if n > len(f.rows) {
+		return nil, fmt.Errorf("%d rows wanted, %d left", n, len(f.rows))
+	}
+	out := f.rows[:n]
+	f.rows = f.rows[n:]
+	return out, nil
+}
+
+// example cuts padding; learn tells which tokens carry loss: a suffix of the row.
+func example(ids []int32, attention []int, learn func(i int) bool) rl.Example {
+	e := rl.Example{}
+	for i := range ids {
+		if attention[i] == 1 {
+			e.Tokens = append(e.Tokens, ids[i])
+			if !learn(i) {
+				e.PromptLen = len(e.Tokens)
+			}
+		}
+	}
+	return e
+}
+
+func TestWholeDPO(t *testing.T) {
+	for _, name := range []string{"dpo", "dpo-ipo", "dpo-lora"} {
+		t.Run(name, func(t *testing.T) {
+			r := readRun(t, name)
+			o := dpo.DefaultOptions()
+			o.Beta, o.LossType = r.Args.Beta, nil
+			for _, kind := range r.Args.LossType.([]any) {
+				o.LossType = append(o.LossType, kind.(string))
+			}
+			o.PerDeviceTrainBatchSize, o.GradientAccumulationSteps = r.Args.BatchSize, r.Args.Accumulation
+			o.Optimizer, o.Schedule = r.optimizer(), r.schedule()
+			feed := &fixedFeed[rl.Preference]{}
+			var batches [][]rl.Rollout
+			for _, b := range r.MicroBatches {
+				n := len(b.IDs) / 2 // chosen rows, then rejected ones
+				row := func(i int) rl.Example {
+					return example(b.IDs[i], b.Attention[i], func(j int) bool { return b.CompletionMask[i][j] == 1 })
+				}
+				var batch []rl.Rollout
+				for i := range n {
+					p := rl.Preference{Chosen: row(i), Rejected: row(n + i)}
+					feed.rows = append(feed.rows, p)
+					batch = append(batch, p.Chosen.Rollout(i, 0), p.Rejected.Rollout(i, 1))
+				}
+				batches = append(batches, batch)
+			}
+			p := r.policy(t, name, 1, batches...)
+			trainer, err := dpo.New(o, p.policy, feed)
+			require.NoError(t, err)
+			r.steps(t, trainer.Step, "entropy", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected")
+			p.finish(t, r, name)
+		})
+	}
+}
+
+func TestWholeSFT(t *testing.T) {
+	for _, name := range []string{"sft", "sft-dft"} {
+		t.Run(name, func(t *testing.T) {
+			r := readRun(t, name)
+			o := sft.DefaultOptions()
+			o.LossType = r.Args.LossType.(string)
+			o.PerDeviceTrainBatchSize, o.GradientAccumulationSteps = r.Args.BatchSize, r.Args.Accumulation
+			o.Optimizer, o.Schedule = r.optimizer(), r.schedule()
+			feed := &fixedFeed[rl.Example]{}
+			var batches [][]rl.Rollout
+			for _, b := range r.MicroBatches {
+				var batch []rl.Rollout
+				for i := range b.IDs {
+					e := example(b.IDs[i], b.Attention[i], func(j int) bool { return b.Labels[i][j] != -100 })
+					feed.rows = append(feed.rows, e)
+					batch = append(batch, e.Rollout(i, 0))
+				}
+				batches = append(batches, batch)
+			}
+			p := r.policy(t, name, 1, batches...)
+			trainer, err := sft.New(o, p.policy, feed)
+			require.NoError(t, err)
+			r.steps(t, trainer.Step, "entropy")
 			p.finish(t, r, name)
 		})
 	}
