@@ -134,3 +134,30 @@ func TestRefusals(t *testing.T) {
 	_, _, err = o.Loss([]rl.Rollout{w, l}, append(lw, ll...), make([]float32, 4), 1)
 	require.ErrorContains(t, err, "no completion token to learn from")
 }
+
+// TestPolicySize: pairs that share their prompt and pairs that cannot both fit the plan.
+func TestPolicySize(t *testing.T) {
+	o := DefaultOptions()
+	o.PerDeviceTrainBatchSize = 3
+	bound := o.PolicySize(40, 20)
+	for p := 1; p <= 40; p++ {
+		for _, shift := range []int32{0, 1} {
+			var batch []rl.Rollout
+			for i := range 3 {
+				w, l := make([]int32, p+20), make([]int32, p+20)
+				l[0] = shift
+				batch = append(batch, rl.Rollout{Tokens: w, PromptLen: p, Group: i}, rl.Rollout{Tokens: l, PromptLen: p, Group: i})
+			}
+			require.Equal(t, bound, bound.Max(rl.SizeOf(batch)), "prompt %d, shift %d", p, shift)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, err := New(DefaultOptions(), &rl.Policy{InvT: 0.5}, nil)
+	require.ErrorContains(t, err, "scores at 1/temperature 0.5")
+	_, err = New(DefaultOptions(), &rl.Policy{InvT: 1}, nil)
+	require.ErrorContains(t, err, "no reference policy")
+	_, err = New(Options{}, &rl.Policy{InvT: 1}, nil)
+	require.ErrorContains(t, err, "no loss_type")
+}

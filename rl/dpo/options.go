@@ -110,15 +110,16 @@ func (o *Options) Validate() error {
 	return o.Optimizer.Validate()
 }
 
-// PolicySize bounds a micro-batch whose prompts and completions are at most this long.
+// PolicySize bounds a micro-batch whose prompts and completions are at most this long, also where
+// the two prompts of a pair differ in their tokens and cannot be shared.
 func (o *Options) PolicySize(maxPrompt, maxCompletion int) rl.PolicySize {
-	tokens := make([]int32, maxPrompt+maxCompletion)
-	var batch []rl.Rollout
-	for i := range o.PerDeviceTrainBatchSize {
-		r := rl.Rollout{Tokens: tokens, PromptLen: maxPrompt, Group: i}
-		batch = append(batch, r, r)
+	alone := rl.GroupBound(1, maxPrompt, maxCompletion)
+	pair := rl.GroupBound(2, maxPrompt, maxCompletion).Max(alone.Plus(alone))
+	var size rl.PolicySize
+	for range o.PerDeviceTrainBatchSize {
+		size = size.Plus(pair)
 	}
-	return rl.SizeOf(batch)
+	return size
 }
 
 func notFinite(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) }

@@ -310,18 +310,23 @@ func TestRewardContract(t *testing.T) {
 
 // TestPolicySize: no micro-batch of a generation batch needs more than the plan said.
 func TestPolicySize(t *testing.T) {
-	for _, c := range [][3]int{{4, 4, 2}, {4, 6, 2}, {4, 3, 4}, {2, 8, 1}, {8, 2, 4}} {
+	for _, c := range [][3]int{{4, 4, 2}, {4, 6, 2}, {4, 3, 4}, {2, 8, 1}, {8, 2, 4}, {3, 1, 3}} {
 		o := DefaultOptions()
 		o.NumGenerations, o.PerDeviceTrainBatchSize, o.StepsPerGeneration, o.MaxCompletionLength = c[0], c[1], c[2], 40
 		require.NoError(t, o.Validate())
 		bound := o.PolicySize(50)
 		batch := make([]rl.Rollout, c[1]*c[2])
-		for i := range batch {
-			batch[i] = rl.Rollout{Tokens: make([]int32, 90), PromptLen: 50, Group: i / c[0]}
-		}
-		for m := range c[2] {
-			size := rl.SizeOf(batch[m*c[1] : (m+1)*c[1]])
-			require.Equal(t, bound, bound.Max(size), "%v", c)
+		src := rng.New(1, "sizes")
+		for try := range uint32(50) {
+			for i := range batch {
+				g := i / c[0]
+				p := 1 + int(src.Below(50, try, uint32(g), 0))
+				batch[i] = rl.Rollout{Tokens: make([]int32, p+1+int(src.Below(40, try, uint32(i), 1))), PromptLen: p, Group: g}
+			}
+			for m := range c[2] {
+				size := rl.SizeOf(batch[m*c[1] : (m+1)*c[1]])
+				require.Equal(t, bound, bound.Max(size), "%v", c)
+			}
 		}
 	}
 }

@@ -249,17 +249,16 @@ func (o *Options) StepsPerBatch() int {
 
 // PolicySize bounds a micro-batch whose prompts and completions are at most this long.
 func (o *Options) PolicySize(maxPrompt int) rl.PolicySize {
-	batch := make([]rl.Rollout, o.PerDeviceTrainBatchSize)
-	tokens := make([]int32, maxPrompt+o.MaxCompletionLength)
-	var size rl.PolicySize
-	// A micro-batch may begin anywhere within a group; with every offset tried the bound is exact.
-	for offset := range min(o.NumGenerations, o.PerDeviceTrainBatchSize*o.StepsPerGeneration) {
-		for i := range batch {
-			batch[i] = rl.Rollout{Tokens: tokens, PromptLen: maxPrompt, Group: (offset + i) / o.NumGenerations}
+	var most rl.PolicySize
+	for offset := range o.NumGenerations { // where in a group the micro-batch begins
+		var size rl.PolicySize
+		for left, n := o.PerDeviceTrainBatchSize, o.NumGenerations-offset; left > 0; left, n = left-n, o.NumGenerations {
+			n = min(n, left)
+			size = size.Plus(rl.GroupBound(n, maxPrompt, o.MaxCompletionLength))
 		}
-		size = size.Max(rl.SizeOf(batch))
+		most = most.Max(size)
 	}
-	return size
+	return most
 }
 
 func oneOf(name, v string, known []string) error {

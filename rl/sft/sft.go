@@ -50,12 +50,12 @@ func (o *Options) Validate() error {
 
 // PolicySize bounds a micro-batch of examples of at most maxLength tokens.
 func (o *Options) PolicySize(maxLength int) rl.PolicySize {
-	batch := make([]rl.Rollout, o.PerDeviceTrainBatchSize)
-	tokens := make([]int32, maxLength)
-	for i := range batch {
-		batch[i] = rl.Rollout{Tokens: tokens, PromptLen: 1, Group: i} // the shortest prompt has the most pairs
+	example := rl.GroupBound(1, 1, maxLength-1) // the shortest prompt has the most pairs
+	var size rl.PolicySize
+	for range o.PerDeviceTrainBatchSize {
+		size = size.Plus(example)
 	}
-	return rl.SizeOf(batch)
+	return size
 }
 
 // Loss is one micro-batch's share of the token mean over a window of `items` loss tokens, and its

@@ -72,3 +72,10 @@ func TestRefusals(t *testing.T) {
 	_, _, err = o.Loss(batch, logp, entropy, 0)
 	require.ErrorContains(t, err, "a window of 0")
 }
+
+func TestNewRefuses(t *testing.T) {
+	_, err := New(DefaultOptions(), &rl.Policy{InvT: 0.5}, nil)
+	require.ErrorContains(t, err, "scores at 1/temperature 0.5")
+	_, err = New(Options{}, &rl.Policy{InvT: 1}, nil)
+	require.ErrorContains(t, err, `loss_type ""`)
+}
