@@ -11,6 +11,8 @@ import (
 
 	"graft/kernels"
 	"graft/kernels/cpu"
+	"graft/kernels/quant"
+	"graft/model"
 	"graft/weights"
 )
 
@@ -300,6 +302,70 @@ func TestBrokenAdapterHurtsItselfOnly(t *testing.T) {
 	_, err = e.Generate(context.Background(), []Request{{Prompt: good.Prompt, Params: Params{MaxTokens: 2, MinTokens: 1, StopIDs: everyToken(), Temperature: 1}}})
 	var refused *RequestError
 	require.ErrorAs(t, err, &refused)
+}
+
+// TestBrokenRowHurtsItselfOnly: of two sequences in one product, the one whose logits are no numbers
+// ends; the other goes on.
+func TestBrokenRowHurtsItselfOnly(t *testing.T) {
+	l := newLab(t, "llama-untied", 1)
+	good := Request{Prompt: []int32{20, 21, 22}, Params: Params{MaxTokens: 1, Temperature: 1}}
+	e := l.manual(t, Options{})
+	want, err := e.Submit(context.Background(), good)
+	require.NoError(t, err)
+	e.turn()
+	rows := model.Floats(l.m.Backend(), l.m.Embed.W)[:16*l.m.Config.Dim]
+	for i := range l.m.Config.Dim {
+		rows[7*l.m.Config.Dim+i] = float32(nan()) // the embedding of token 7
+	}
+	raw := make([]byte, l.m.Embed.W.Format.Bytes(len(rows)))
+	quant.Encode(raw, l.m.Embed.W.Format, rows)
+	l.m.Backend().Pack(l.m.Embed.W, 0, raw)
+	require.NoError(t, e.PrepareUpdate(nil))
+	bad, err := e.Submit(context.Background(), Request{Prompt: []int32{20, 7, 22}, Params: Params{MaxTokens: 1, Temperature: 1}})
+	require.NoError(t, err)
+	stays, err := e.Submit(context.Background(), good)
+	require.NoError(t, err)
+	e.turn()
+	_, err = bad.Collect(context.Background())
+	require.ErrorContains(t, err, "not finite")
+	a, err := want.Collect(context.Background())
+	require.NoError(t, err)
+	b, err := stays.Collect(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, a[0].Tokens, b[0].Tokens)
+	require.Equal(t, bits(a[0].LogP), bits(b[0].LogP))
+}
+
+// TestClosedBeforeItBegan: a context may end while Submit is under way.
+func TestClosedBeforeItBegan(t *testing.T) {
+	l := newLab(t, "llama-tied", 1)
+	e := l.manual(t, Options{})
+	r := Request{Prompt: prompt(1, 5), Params: Params{MaxTokens: 3}.withDefaults()}
+	q := e.newRequest(&r)
+	q.stream.Close()
+	e.turn()
+	e.mail.add = append(e.mail.add, q)
+	e.turn()
+	got, err := q.stream.Collect(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, FinishAbort, got[0].Finish)
+	require.Empty(t, got[0].Tokens)
+}
+
+// TestContextCancels, without anyone reading the stream.
+func TestContextCancels(t *testing.T) {
+	l := newLab(t, "llama-tied", 1)
+	e := l.engine(t, nil, Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := e.Submit(ctx, Request{Prompt: prompt(1, 5), Params: Params{MaxTokens: 100, Temperature: 1}})
+	require.NoError(t, err)
+	s.Next(ctx)
+	cancel()
+	got, err := s.Collect(context.Background())
+	require.NoError(t, err)
+	require.Contains(t, []FinishReason{FinishAbort, FinishLength}, got[0].Finish)
+	_, err = e.Generate(ctx, []Request{{Prompt: prompt(1, 5), Params: Params{MaxTokens: 100}}})
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 func nan() float64 { var zero float64; return zero / zero }

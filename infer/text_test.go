@@ -244,6 +244,9 @@ func TestMinTokensAreSampled(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range got {
 		require.Len(t, c.Tokens, 5)
+		for _, id := range c.Tokens[:4] {
+			require.NotContains(t, stops, id)
+		}
 		require.Contains(t, stops, c.Tokens[4])
 	}
 }

@@ -157,3 +157,42 @@ func TestTheNewestIsPreempted(t *testing.T) {
 	c.Finish(a)
 	assert.Equal(t, []row{{2, 0, 17, true, 0}}, step())
 }
+
+// TestSiblingsWaitForTheLeader: nobody computes a prompt that a sibling is computing, and its last,
+// partial page is not cut in two, so that all can begin with it.
+func TestSiblingsWaitForTheLeader(t *testing.T) {
+	c := NewScheduler(NewPool(20), Limits{Tokens: 50, Sequences: 4})
+	g := &Group{}
+	for range 3 {
+		s := seq(56) // three pages and a half
+		s.Group = g
+		g.Members = append(g.Members, s)
+		c.Add(s)
+	}
+	p := c.Next()
+	assert.Equal(t, []row{{1, 0, 48, false, 0}}, rows(p))
+	c.Commit(p)
+	p = c.Next()
+	assert.Equal(t, []row{{1, 48, 8, true, 2}}, rows(p))
+	c.Commit(p)
+	require.NoError(t, c.Check())
+	assert.EqualValues(t, 2, c.Counts().Forked)
+}
+
+// TestALeaderThatLeaves hands the lead to the next sibling.
+func TestALeaderThatLeaves(t *testing.T) {
+	c := NewScheduler(NewPool(20), Limits{Tokens: 40, Sequences: 4})
+	g := &Group{}
+	for range 3 {
+		s := seq(60)
+		s.Group = g
+		g.Members = append(g.Members, s)
+		c.Add(s)
+	}
+	c.Commit(c.Next())
+	c.Finish(g.Members[0])
+	p := c.Next()
+	assert.Equal(t, []row{{2, 0, 40, false, 0}}, rows(p))
+	c.Commit(p)
+	assert.Equal(t, []row{{2, 40, 20, true, 1}}, rows(c.Next()))
+}
