@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	json     bool
+	quick    bool
+	models   string
+	threads  int
+	peers    string
+	only     *regexp.Regexp
+	rounds   int
+	profiles string
+}
+
+// noPeers is the --peers value that measures ours alone.
+const noPeers = "none"
+
+func main() {
+	// Children inherit the affinity of the thread that starts them, so it must stay one thread.
+	runtime.LockOSThread()
+	if len(os.Args) == 3 && os.Args[1] == measureCommand {
+		exit(measure(os.Args[2], os.Stdout))
+	}
+	opt, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	exit(run(ctx, opt, os.Stdout, os.Stderr))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// parse reads the command line.
+func parse(args []string, talk io.Writer) (*options, error) {
+	cache := "graft"
+	if home, err := os.UserHomeDir(); err == nil {
+		cache = filepath.Join(home, ".cache", "graft")
+	}
+	models := os.Getenv("GRAFT_MODELS")
+	if models == "" {
+		models = filepath.Join(cache, "models")
+	}
+	opt, only := &options{}, ""
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(talk)
+	set.BoolVar(&opt.json, "json", false, "print the JSON line alone on stdout, the table on stderr")
+	set.BoolVar(&opt.quick, "quick", false, "fewer rows, fewer tokens: under two minutes once the peers are installed")
+	set.StringVar(&opt.models, "models", models, "`folder` of the models that scripts/fetch-models.sh brings")
+	set.IntVar(&opt.threads, "threads", 0, "`threads` of both sides, each on a core of its own (default: all cores)")
+	set.StringVar(&opt.peers, "peers", filepath.Join(cache, "peers"), "`folder` that the peers are installed in; \"none\" measures ours alone")
+	set.StringVar(&only, "only", "", "run only rows whose name matches this regular `expression`")
+	set.IntVar(&opt.rounds, "rounds", 3, "`times` that each side of a row runs, in turns; at least 3")
+	set.StringVar(&opt.profiles, "profiles", "", "write a CPU profile of each of our rows into this `folder`")
+	if err := set.Parse(args); err != nil {
+		return nil, err
+	}
+	if set.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q; -h lists the options", set.Arg(0))
+	}
+	var err error
+	if opt.only, err = regexp.Compile("(?i)" + only); err != nil {
+		return nil, fmt.Errorf("--only: %w", err)
+	}
+	cores, err := cores()
+	if err != nil {
+		return nil, err
+	}
+	if opt.threads == 0 {
+		opt.threads = len(cores)
+	}
+	switch {
+	case opt.threads < 1 || opt.threads > len(cores):
+		return nil, fmt.Errorf("--threads is %d, but there are %d cores to run on", opt.threads, len(cores))
+	case opt.rounds < 3:
+		return nil, fmt.Errorf("--rounds is %d; a median and a spread need at least 3", opt.rounds)
+	}
+	if err := pin(cores[:opt.threads]); err != nil {
+		return nil, fmt.Errorf("pinning to %d cores: %w", opt.threads, err)
+	}
+	return opt, nil
+}
+
+// run is the whole comparison.
+func run(ctx context.Context, opt *options, out, talk io.Writer) error {
+	begin := time.Now()
+	rows, left := choose(opt)
+	if len(rows) == 0 {
+		return fmt.Errorf("--only %q matches none of the rows", opt.only)
+	}
+	if err := needModels(opt.models, rows); err != nil {
+		return err
+	}
+	peers, err := install(ctx, opt, rows, talk)
+	if err != nil {
+		return err
+	}
+	installed := time.Now()
+	rep := newReport(opt, left)
+	fmt.Fprintln(talk, "measuring the roof")
+	if rep.Roof, err = measureRoof(ctx, opt); err != nil {
+		return err
+	}
+	for i := range rows {
+		fmt.Fprintf(talk, "row %d of %d: %s\n", i+1, len(rows), rows[i].Name)
+		res, err := compare(ctx, opt, &rows[i], peers, rep.Roof, talk)
+		if err != nil {
+			return fmt.Errorf("%s: %w", rows[i].Name, err)
+		}
+		rep.Rows = append(rep.Rows, *res)
+	}
+	rep.finish(installed.Sub(begin), time.Since(installed))
+	table := out
+	if opt.json {
+		table = talk
+	}
+	if err := rep.table(table); err != nil {
+		return err
+	}
+	return rep.line(out)
+}

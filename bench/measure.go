@@ -1,0 +1,95 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+
+	"graft/kernels"
+	"graft/kernels/cpu"
+	"graft/model"
+	"graft/weights"
+)
+
+// measureCommand makes this binary measure one row of ours: the first argument of a child process.
+const measureCommand = "measure"
+
+// job is what such a child is told, as JSON in its second argument.
+type job struct {
+	Row     row    `json:"row"`
+	Path    string `json:"path"` // of the model
+	Threads int    `json:"threads"`
+	Profile string `json:"profile"` // file for a CPU profile of the timed part, "" none
+}
+
+// timing is what a child answers, ours or theirs, as the last line of its output.
+type timing struct {
+	Seconds float64 `json:"seconds"` // of the timed part
+	Tokens  int     `json:"tokens"`  // processed in it
+}
+
+const kindRoof = "roof"
+
+// measure runs a job and writes its result as JSON.
+func measure(spec string, out io.Writer) error {
+	var j job
+	if err := json.Unmarshal([]byte(spec), &j); err != nil {
+		return fmt.Errorf("%s: %w", measureCommand, err)
+	}
+	if j.Row.Kind == kindRoof {
+		roof, err := runRoof(j.Threads)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(out).Encode(roof)
+	}
+	be := cpu.New(cpu.Options{Threads: j.Threads})
+	defer be.Close()
+	files, err := model.Open(j.Path, model.Options{Context: 1024})
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	arena := weights.NewArena(kernels.Checked(be), 0)
+	defer arena.Close()
+	m, err := files.Load(arena)
+	if err != nil {
+		return err
+	}
+	t, err := j.run(m)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(t)
+}
+
+func (j *job) run(m *model.Model) (*timing, error) {
+	switch j.Row.Kind {
+	case kindDecode, kindPrefill, kindGroup:
+		return j.sample(m)
+	case kindLoRA:
+		return j.trainAdapter(m)
+	case kindGRPO:
+		return j.grpoStep(m)
+	}
+	return nil, fmt.Errorf("a row of unknown kind %q", j.Row.Kind)
+}
+
+// profiled runs f under the CPU profiler, if the job asks for it.
+func (j *job) profiled(f func() error) error {
+	if j.Profile == "" {
+		return f()
+	}
+	file, err := os.Create(j.Profile)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return f()
+}
