@@ -28,8 +28,12 @@ func (r *Renderer) messages(row Row, v any) (Example, error) {
 	if err != nil {
 		return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
 	}
-	if len(spans) == 0 && !r.o.AllTokens {
-		if spans, err = r.turns(c, text); err != nil {
+	var turns []turn
+	for _, s := range spans {
+		turns = append(turns, turn{from: s[0], to: s[1]})
+	}
+	if turns == nil && !r.o.AllTokens {
+		if turns, err = r.turns(c, text); err != nil {
 			return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
 		}
 	}
@@ -42,7 +46,7 @@ func (r *Renderer) messages(row Row, v any) (Example, error) {
 	}
 	e := Example{Tokens: ids, PromptLen: 1, Row: row.Index}
 	if !r.o.AllTokens {
-		mask, err := r.tokenMask(text, ids, spans)
+		mask, err := r.tokenMask(text, ids, turns)
 		if err != nil {
 			return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
 		}
@@ -65,42 +69,87 @@ func (r *Renderer) messages(row Row, v any) (Example, error) {
 	return e, r.fit(row, &e)
 }
 
-// turns finds the assistant's text by rendering the conversation up to each of its messages.
-func (r *Renderer) turns(c conversation, text string) ([][2]int, error) {
-	var spans [][2]int
+// turn is a span of the rendered text that the assistant wrote.
+type turn struct {
+	from, to int
+	bare     bool // the span ends with the content: the stop token behind it is the assistant's too
+}
+
+// turns finds the assistant's text by rendering the conversation up to each of its messages. Where a
+// template writes a message otherwise once more follow (it drops old thoughts), the message is found
+// where it stands.
+func (r *Renderer) turns(c conversation, text string) ([]turn, error) {
+	var turns []turn
 	for i, m := range c.messages {
 		if roleOf(m) != "assistant" {
 			continue
 		}
-		before, _, err := r.render(c, c.messages[:i], true)
-		if i == 0 {
-			before, err = "", nil
+		t, ok, err := r.added(c, text, i)
+		if err == nil && !ok {
+			t, ok, err = r.inPlace(c, text, i)
 		}
 		if err != nil {
 			return nil, err
 		}
-		through, _, err := r.render(c, c.messages[:i+1], false)
-		if err != nil {
-			return nil, err
+		if !ok {
+			return nil, fmt.Errorf("assistant message %d cannot be found in what the chat template makes of it, and the template has no {%% generation %%} blocks that mark it; give rows of prompt and completion, train on all tokens, or give a template with such blocks", i)
 		}
-		closed := ""
-		if i > 0 {
-			if closed, _, err = r.render(c, c.messages[:i], false); err != nil {
-				return nil, err
-			}
-		}
-		start := len(commonPrefix(before, text))
-		if !strings.HasPrefix(text, through) || start < len(closed) || start >= len(through) {
-			return nil, fmt.Errorf("the chat template changes assistant message %d when more messages follow, and has no {%% generation %%} blocks that mark it; give rows of prompt and completion, train on all tokens, or give a template with such blocks", i)
-		}
-		spans = append(spans, [2]int{start, len(through)})
+		turns = append(turns, t)
 	}
-	return spans, nil
+	return turns, nil
 }
+
+// added is what message i adds to the conversation before it, if the rest leaves that as it is.
+func (r *Renderer) added(c conversation, text string, i int) (turn, bool, error) {
+	var open, closed string
+	var err error
+	if i > 0 {
+		if open, _, err = r.render(c, c.messages[:i], true); err != nil {
+			return turn{}, false, err
+		}
+		if closed, _, err = r.render(c, c.messages[:i], false); err != nil {
+			return turn{}, false, err
+		}
+	}
+	through, _, err := r.render(c, c.messages[:i+1], false)
+	if err != nil {
+		return turn{}, false, err
+	}
+	from := len(commonPrefix(open, text))
+	ok := strings.HasPrefix(text, through) && from >= len(closed) && from < len(through)
+	return turn{from: from, to: len(through)}, ok, nil
+}
+
+// standIn is text that no conversation holds: private characters.
+const standIn = "\uE0F0\uE0F1"
+
+// inPlace finds the content of message i as the part of the text that changes with it.
+func (r *Renderer) inPlace(c conversation, text string, i int) (turn, bool, error) {
+	m := c.messages[i].(*template.Map)
+	if content, _ := m.Get("content"); content == nil || strings.Contains(text, standIn) {
+		return turn{}, false, nil
+	}
+	other := slices.Clone(c.messages)
+	other[i] = template.NewMap("role", "assistant", "content", standIn)
+	changed, _, err := r.render(c, other, false)
+	if err != nil {
+		return turn{}, false, err
+	}
+	at := strings.Index(changed, standIn)
+	if at < 0 || strings.Count(changed, standIn) != 1 {
+		return turn{}, false, nil
+	}
+	before, after := changed[:at], changed[at+len(standIn):]
+	ok := strings.HasPrefix(text, before) && strings.HasSuffix(text, after) && len(before)+len(after) < len(text)
+	return turn{from: len(before), to: len(text) - len(after), bare: true}, ok, nil
+}
+
+// farStop is how many tokens may lie between a bare turn and its stop token: a line end, say.
+const farStop = 4
 
 // tokenMask marks the tokens of byte spans; a token that is partly within a span belongs to it. What
 // a template puts behind the stop token within a turn is not the model's to write.
-func (r *Renderer) tokenMask(text string, ids []int32, spans [][2]int) ([]float32, error) {
+func (r *Renderer) tokenMask(text string, ids []int32, turns []turn) ([]float32, error) {
 	mask := make([]float32, len(ids))
 	place := func(at int) (n int, split bool, err error) {
 		if at == len(text) {
@@ -115,24 +164,29 @@ func (r *Renderer) tokenMask(text string, ids []int32, spans [][2]int) ([]float3
 		}
 		return n, n < len(head), nil
 	}
-	for _, s := range spans {
-		if s[0] == s[1] {
+	for _, turn := range turns {
+		if turn.from == turn.to {
 			continue
 		}
-		from, _, err := place(s[0])
+		from, _, err := place(turn.from)
 		if err != nil {
 			return nil, err
 		}
-		to, split, err := place(s[1])
+		to, split, err := place(turn.to)
 		if err != nil {
 			return nil, err
 		}
 		if split && to < len(ids) {
 			to++
 		}
+		if turn.bare {
+			if at := slices.IndexFunc(ids[to:min(to+farStop, len(ids))], r.isStop); at >= 0 {
+				to += at + 1
+			}
+		}
 		last := to
 		for i := to - 1; i >= from; i-- {
-			if slices.Contains(r.stops, ids[i]) {
+			if r.isStop(ids[i]) {
 				last = i + 1
 				break
 			}
@@ -144,9 +198,9 @@ func (r *Renderer) tokenMask(text string, ids []int32, spans [][2]int) ([]float3
 	return mask, nil
 }
 
-func (r *Renderer) stopsIn(ids []int32) bool {
-	return slices.ContainsFunc(ids, func(id int32) bool { return slices.Contains(r.stops, id) })
-}
+func (r *Renderer) isStop(id int32) bool { return slices.Contains(r.stops, id) }
+
+func (r *Renderer) stopsIn(ids []int32) bool { return slices.ContainsFunc(ids, r.isStop) }
 
 func (r *Renderer) stopNames() string {
 	var names []string

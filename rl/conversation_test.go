@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -159,8 +160,12 @@ func TestTrainingTargets(t *testing.T) {
 		roll := e.Rollout(1, 2)
 		require.NoError(t, roll.check(), name)
 	}
-	_, err := renderer(t, RenderOptions{ChatTemplate: thinking}).Example(NewRow(0, two))
-	require.ErrorContains(t, err, "assistant message 1 when more messages follow")
+	r := renderer(t, RenderOptions{ChatTemplate: thinking})
+	e, err := r.Example(NewRow(0, two))
+	require.NoError(t, err)
+	require.Equal(t, "b<|im_end|>.x</think>dd<|im_end|>.", r.trained(e), "a rewritten turn is found where it stands")
+	_, err = renderer(t, RenderOptions{ChatTemplate: strings.ReplaceAll(thinking, "{{ m.content }}", "{{ m.content if loop.last or m.role == 'user' else '-' }}")}).Example(NewRow(0, two))
+	require.ErrorContains(t, err, "assistant message 1 cannot be found")
 }
 
 func TestTemplateThatNeverStopsIsRefused(t *testing.T) {
@@ -280,4 +285,26 @@ func TestToolsAndKwargsReachTheTemplate(t *testing.T) {
 	p, err = r.Prompt(NewRow(0, map[string]any{"prompt": say("user", "u"), "chat_template_kwargs": map[string]any{"mode": "B"}}))
 	require.NoError(t, err)
 	require.Equal(t, "nullBu", r.spell(p.IDs))
+}
+
+// TestTargetsOfPublishedTemplates: a stop token ends every turn, whatever the template does to
+// earlier turns (the last two rewrite them).
+func TestTargetsOfPublishedTemplates(t *testing.T) {
+	for name, want := range map[string]string{
+		"Qwen-Qwen2.5-7B-Instruct":         "b<|im_end|>.dd<|im_end|>.",
+		"meta-llama-Llama-3.2-3B-Instruct": "b<|eot_id|>.dd<|eot_id|>",
+		"ibm-granite-granite-4.0":          "b<|end_of_text|>.dd<|end_of_text|>.",
+		"HuggingFaceTB-SmolLM3-3B":         "b<|im_end|>.dd<|im_end|>.",
+		"StepFun3.5-Flash":                 "b<|im_end|>.\n</think>\ndd<|im_end|>.",
+		"openai-gpt-oss-120b":              "b<|end|>.<|channel|>final<|message|>dd<|return|>",
+	} {
+		source, err := os.ReadFile("../tests/testdata/templates/" + name + ".jinja")
+		require.NoError(t, err)
+		r := renderer(t, RenderOptions{ChatTemplate: string(source)}, "<|eot_id|>", "<|end|>", "<|return|>", "<|end_of_text|>")
+		_, err = r.Audit()
+		require.NoError(t, err, name)
+		e, err := r.Example(NewRow(0, map[string]any{"messages": say("user", "a", "assistant", "b", "user", "c", "assistant", "dd")}))
+		require.NoError(t, err, name)
+		require.Equal(t, want, r.trained(e), name)
+	}
 }
