@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+
+	"graft/rl"
+)
+
+// setting is one option of the command with its final value.
+type setting struct {
+	name  string // as in YAML: underscores
+	value reflect.Value
+}
+
+// noSetting are options that say where a run talks or is found, not what it computes: a run's
+// config.yaml leaves them out.
+var noSetting = []string{"config", "json", "help", "resume", "output_dir"}
+
+// parse reads the command line, the environment and the YAML file.
+func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
+	args, err := resuming(dashes(args))
+	if err != nil {
+		return nil, errUsage{err}
+	}
+	path := configPath(args)
+	var file *options
+	var extra []kong.Option
+	if path != "" {
+		if file, err = readOptions(path); err != nil {
+			return nil, errUsage{err}
+		}
+		if args = file.withCommand(args); file.err != nil {
+			return nil, errUsage{file.err}
+		}
+		extra = append(extra, kong.Resolvers(file))
+	}
+	parser, err := newParser(tree, c, extra...)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return nil, errUsage{err}
+	}
+	var flags []*kong.Flag
+	for _, group := range parsed.Selected().AllFlags(false) {
+		flags = append(flags, group...)
+	}
+	if file != nil {
+		if err := file.unknown(flags); err != nil {
+			return nil, errUsage{err}
+		}
+	}
+	c.flags = map[string]bool{}
+	for _, f := range flags {
+		c.flags[f.Name] = given(parsed, f) || file != nil && file.chose(f)
+		if name := underscored(f.Name); !slices.Contains(noSetting, name) {
+			c.settings = append(c.settings, setting{name, f.Target})
+		}
+	}
+	return parsed, nil
+}
+
+// given tells whether an option came from the command line or the environment.
+func given(parsed *kong.Context, f *kong.Flag) bool {
+	for _, p := range parsed.Path {
+		if p.Flag != nil && p.Flag.Name == f.Name {
+			return true
+		}
+	}
+	return inEnvironment(f)
+}
+
+func inEnvironment(f *kong.Flag) bool {
+	for _, name := range f.Envs {
+		if _, ok := os.LookupEnv(name); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// dashes turns the underscores of option names into dashes: TRL's spelling works too.
+func dashes(args []string) []string {
+	out := slices.Clone(args)
+	for i, a := range out {
+		if a == "--" {
+			break
+		}
+		if name, value, found := strings.Cut(a, "="); strings.HasPrefix(name, "--") {
+			out[i] = strings.ReplaceAll(name, "_", "-")
+			if found {
+				out[i] += "=" + value
+			}
+		}
+	}
+	return out
+}
+
+func underscored(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+func configPath(args []string) string {
+	for i, a := range args {
+		if v, ok := strings.CutPrefix(a, "--config="); ok {
+			return v
+		}
+		if a == "--config" && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	if path := os.Getenv("GRAFT_CONFIG"); path != "" {
+		return path
+	}
+	for _, a := range args {
+		if dir, ok := strings.CutPrefix(a, "--resume="); ok {
+			if path := filepath.Join(dir, rl.ConfigFile); exists(path) {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// options is a YAML file of options; it resolves flags that nothing stronger has set.
+type options struct {
+	path   string
+	values map[string]any // by flag name, with dashes
+	lines  map[string]int
+	err    error
+}
+
+func readOptions(path string) (*options, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--config %w", err)
+	}
+	o := &options{path: path, values: map[string]any{}, lines: map[string]int{}}
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	var doc yaml.Node
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+		return o, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("--config %s: %w", path, err)
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("--config %s: line %d: want options as NAME: VALUE", path, top.Line)
+	}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		name := strings.ReplaceAll(top.Content[i].Value, "_", "-")
+		if first, twice := o.lines[name]; twice {
+			return nil, fmt.Errorf("--config %s: line %d: %s was given in line %d already", path, top.Content[i].Line, name, first)
+		}
+		o.lines[name] = top.Content[i].Line
+		var v any
+		if err := top.Content[i+1].Decode(&v); err != nil {
+			return nil, fmt.Errorf("--config %s: line %d: %w", path, top.Content[i].Line, err)
+		}
+		if _, nested := v.(map[string]any); nested {
+			return nil, fmt.Errorf("--config %s: line %d: %s holds further keys; options are one level deep", path, top.Content[i].Line, name)
+		}
+		o.values[name] = v
+	}
+	if err := decoder.Decode(&doc); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("--config %s: more than one YAML document", path)
+	}
+	return o, nil
+}
+
+// withCommand takes the command from the file's key "command", as a run's config.yaml has it, when
+// the command line names none; two different ones are an error.
+func (o *options) withCommand(args []string) []string {
+	command, ok := o.values["command"].(string)
+	delete(o.values, "command")
+	if !ok {
+		return args
+	}
+	for i, a := range args {
+		if strings.HasPrefix(a, "-") || i > 0 && args[i-1] == "--config" {
+			continue
+		}
+		if a != command && a != "plan" && a != "eval" {
+			o.err = fmt.Errorf("--config %s is for %q, not for %q", o.path, command, a)
+		}
+		return args
+	}
+	return append([]string{command}, args...)
+}
+
+// chose tells whether the file gives an option another value than its default: a run's config.yaml
+// lists all of them, and only those that were chosen may contradict each other.
+func (o *options) chose(f *kong.Flag) bool {
+	v, ok := o.values[f.Name]
+	if !ok || v == nil {
+		return false
+	}
+	if list, ok := v.([]any); ok {
+		var parts []string
+		for _, x := range list {
+			parts = append(parts, fmt.Sprint(x))
+		}
+		v = strings.Join(parts, ",")
+	}
+	text := fmt.Sprint(v)
+	if !f.HasDefault {
+		return text != "" && text != "0" && text != "false"
+	}
+	return text != f.Default
+}
+
+// Validate implements kong.Resolver; unknown keys are found once the command is known.
+func (o *options) Validate(*kong.Application) error { return nil }
+
+// Resolve gives the file's value unless the environment has one.
+func (o *options) Resolve(_ *kong.Context, _ *kong.Path, f *kong.Flag) (any, error) {
+	if inEnvironment(f) {
+		return nil, nil
+	}
+	return o.values[f.Name], nil
+}
+
+// unknown reports the first key that is no option of the command.
+func (o *options) unknown(flags []*kong.Flag) error {
+	var names, keys []string
+	for _, f := range flags {
+		names = append(names, f.Name)
+	}
+	for key := range o.values {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, func(a, b string) int { return o.lines[a] - o.lines[b] })
+	for _, key := range keys {
+		if slices.Contains(names, key) {
+			continue
+		}
+		hint := ""
+		if near, ok := nearestName(key, names); ok {
+			hint = fmt.Sprintf("; did you mean %s?", underscored(near))
+		}
+		return fmt.Errorf("--config %s: line %d: no option is called %s%s", o.path, o.lines[key], underscored(key), hint)
+	}
+	return nil
+}
+
+// nearestName is the closest name by edit distance, if it is close enough to be a slip.
+func nearestName(name string, names []string) (string, bool) {
+	best, least := "", 1+len(name)/3
+	for _, n := range names {
+		if d := editDistance(name, n); d < least {
+			best, least = n, d
+		}
+	}
+	return best, best != ""
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"graft/cmd/internal/loop"
+	"graft/infer"
+	"graft/infer/paged"
+	"graft/model"
+	"graft/rewards"
+	"graft/rl"
+	"graft/weights"
+)
+
+// samplingOptions are the flags of an evaluation's answers.
+type samplingOptions struct {
+	NumGenerations      int      `help:"Answers to each prompt." default:"1" placeholder:"N" group:"sampling"`
+	MaxCompletionLength int      `help:"Most tokens of an answer." default:"256" placeholder:"N" group:"sampling"`
+	Temperature         float64  `help:"0 takes the most probable token; above 0 draws." default:"0" placeholder:"T" group:"sampling"`
+	TopP                float64  `help:"Draw from the most probable tokens with this much probability; 1: all." default:"1" placeholder:"P" group:"sampling"`
+	TopK                int      `help:"Draw from the K most probable tokens; 0: all." placeholder:"K" group:"sampling"`
+	MinP                float64  `help:"Draw from tokens at least this probable, relative to the best; 0: all." placeholder:"P" group:"sampling"`
+	Stop                []string `help:"End an answer where one of these texts begins." sep:"none" placeholder:"TEXT" group:"sampling"`
+	Seed                uint64   `help:"Decides every draw." default:"42" placeholder:"N" group:"sampling"`
+	MaxNumSeqs          int      `help:"Answers computed at once. Results do not depend on it." default:"32" placeholder:"N" group:"sampling"`
+}
+
+func (o samplingOptions) check() error {
+	return checks(
+		between("num-generations", o.NumGenerations, 1, infer.MaxN, "one answer is enough to be greedy"),
+		between("max-completion-length", o.MaxCompletionLength, 1, 1<<24, "an answer has at least one token"),
+		checkTemperature(o.Temperature, true),
+		between("top-p", o.TopP, 1e-9, 1, "1 turns it off"),
+		between("top-k", o.TopK, 0, math.MaxInt32, "0 turns it off"),
+		between("min-p", o.MinP, 0, 1, "0 turns it off"),
+		between("max-num-seqs", o.MaxNumSeqs, 1, 4096, "32 suits most machines"),
+		o.checkGreedy(),
+	)
+}
+
+func (o samplingOptions) checkGreedy() error {
+	if o.Temperature == 0 && (o.NumGenerations > 1 || o.TopP != 1 || o.TopK != 0 || o.MinP != 0) {
+		return usage("--temperature 0 always takes the most probable token, so --num-generations, --top-p, --top-k and --min-p have no effect; give a temperature above 0")
+	}
+	return nil
+}
+
+// checkTemperature holds a temperature to what the engine computes.
+func checkTemperature(t float64, greedy bool) error {
+	if t == 0 && greedy || t >= 1e-4 && t <= 100 {
+		return nil
+	}
+	if greedy {
+		return usage("--temperature is %v, want 0 (greedy) or 0.0001 to 100", t)
+	}
+	return usage("--temperature is %v, want 0.0001 to 100; training draws, so 0 is not possible", t)
+}
+
+func (o samplingOptions) draws() loop.Sampling {
+	return loop.Sampling{N: o.NumGenerations, MaxTokens: o.MaxCompletionLength, Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK,
+		MinP: o.MinP, Seed: o.Seed, Stop: o.Stop}
+}
+
+type evalCmd struct {
+	modelOptions
+	datasetOptions
+	rewardOptions
+	samplingOptions
+	CompareBase bool   `help:"Measure the base model too and pair the answers prompt by prompt."`
+	PassAt      []int  `help:"Report pass@K: the chance that one of K answers has a reward of at least 1." placeholder:"K,…"`
+	Completions string `help:"Write every answer with its scores to this file, JSON lines." placeholder:"FILE"`
+	JSON        bool   `help:"One line of JSON on standard output." name:"json"`
+}
+
+// Help is the manual's long text.
+func (evalCmd) Help() string {
+	return `Answers every prompt of a dataset, scores the answers, and prints the mean reward and the share of answers with a reward of at least 1. With an adapter and --compare-base both policies answer with the same draws; the difference comes with a 95 % interval (bootstrap over prompts).`
+}
+
+// evalSummary is the last line of --json. Its names are those of a run's summary.
+type evalSummary struct {
+	Model       string             `json:"model"`
+	Adapter     string             `json:"adapter,omitempty"`
+	Prompts     int                `json:"prompts"`
+	Skipped     int                `json:"skipped"`
+	Reward      float64            `json:"reward"`
+	Accuracy    float64            `json:"accuracy"`
+	Rewards     map[string]float64 `json:"rewards"`
+	PassAt      map[string]float64 `json:"pass_at,omitempty"`
+	Before      *float64           `json:"eval_before,omitempty"`
+	After       *float64           `json:"eval_after,omitempty"`
+	Difference  *loop.Difference   `json:"difference,omitempty"`
+	Interval    *[2]float64        `json:"interval,omitempty"`
+	Tokens      int                `json:"tokens_sampled"`
+	Seconds     float64            `json:"seconds"`
+	PlannedByte int64              `json:"planned_bytes"`
+	PeakBytes   int64              `json:"peak_bytes"`
+}
+
+// Run measures.
+func (e evalCmd) Run(c *console) error {
+	if err := checks(e.modelOptions.check(), e.datasetOptions.check(), e.samplingOptions.check()); err != nil {
+		return err
+	}
+	for _, k := range e.PassAt {
+		if err := between("pass-at", k, 1, e.NumGenerations, "pass@K needs --num-generations of at least K"); err != nil {
+			return err
+		}
+	}
+	ctx, done := c.stop.immediate()
+	defer done()
+	judge := &loop.Judge{Deadline: e.RewardTimeout}
+	var err error
+	if judge.Rewards, err = e.parse(); err != nil {
+		return err
+	}
+	defer rewards.Close(judge.Rewards)
+	if err := rewards.Prepare(ctx, judge.Rewards); err != nil {
+		return err
+	}
+	s, err := e.modelOptions.open(c, model.Options{})
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if e.CompareBase && s.source.Adapter == "" {
+		return usage("--compare-base needs an --adapter to compare with the base")
+	}
+	judge.Tokenizer = s.source.Files.Tokenizer
+	prompts, skipped, err := e.prompts(s)
+	if err != nil {
+		return err
+	}
+	if err := e.start(c, s, prompts); err != nil {
+		return err
+	}
+	return e.measure(ctx, c, s, judge, prompts, skipped)
+}
+
+// prompts renders the dataset.
+func (e evalCmd) prompts(s *session) ([]rl.Prompt, int, error) {
+	d, err := e.datasetOptions.open(e.Dataset)
+	if err != nil {
+		return nil, 0, err
+	}
+	limit := e.maxLen(s) - e.MaxCompletionLength
+	if limit < 1 {
+		return nil, 0, usage("--max-completion-length %d leaves no room for a prompt in %d positions", e.MaxCompletionLength, e.maxLen(s))
+	}
+	r, err := e.renderer(s.source.Files.Tokenizer, limit, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	out, err := r.Prompts(d)
+	return out.Items, out.Skipped, err
+}
+
+// start plans and loads for the longest prompt there is.
+func (e evalCmd) start(c *console, s *session, prompts []rl.Prompt) error {
+	if _, err := s.planAdapter(false); err != nil {
+		return err
+	}
+	length := longest(prompts) + e.MaxCompletionLength
+	opt := s.planEngine(infer.Options{MaxModelLen: length, MaxSeqs: e.MaxNumSeqs, MaxBatchedTokens: max(256, e.MaxNumSeqs),
+		Pages: paged.PagesFor(length) * min(e.MaxNumSeqs, len(prompts)*e.NumGenerations)})
+	if err := s.load(c, false); err != nil {
+		return err
+	}
+	return s.start(opt)
+}
+
+func longest(prompts []rl.Prompt) int {
+	n := 0
+	for _, p := range prompts {
+		n = max(n, len(p.IDs))
+	}
+	return n
+}
+
+func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loop.Judge, prompts []rl.Prompt, skipped int) error {
+	begin := time.Now()
+	var before *loop.Result
+	if e.CompareBase {
+		r, err := measured(ctx, c, s.engine, judge, prompts, e.draws(), nil, "base")
+		if err != nil {
+			return err
+		}
+		before = &r
+	}
+	what := "base"
+	if s.adapter() != nil {
+		what = "adapter"
+	}
+	r, err := measured(ctx, c, s.engine, judge, prompts, e.draws(), s.adapter(), what)
+	if err != nil {
+		return err
+	}
+	sum := evalSummary{Model: s.source.Model, Adapter: s.source.Adapter, Prompts: r.Scored, Skipped: skipped, Reward: r.Mean, Accuracy: r.Share,
+		Rewards: map[string]float64{}, Tokens: r.Tokens, PlannedByte: s.plan.Total(), PeakBytes: s.loaded.Arena.Peak()}
+	for k, name := range r.Names {
+		sum.Rewards[name] = r.By[k]
+	}
+	for _, k := range e.PassAt {
+		if sum.PassAt == nil {
+			sum.PassAt = map[string]float64{}
+		}
+		if sum.PassAt[fmt.Sprint(k)], err = r.PassAt(k); err != nil {
+			return err
+		}
+	}
+	if before != nil {
+		d := loop.Compare(*before, r)
+		sum.Before, sum.After, sum.Difference, sum.Interval = &before.Mean, &r.Mean, &d, &[2]float64{d.Low, d.High}
+		sum.Tokens += before.Tokens
+	}
+	sum.Seconds = time.Since(begin).Seconds()
+	if e.Completions != "" {
+		if err := writeAnswers(c, e.Completions, judge, prompts, r); err != nil {
+			return err
+		}
+	}
+	if r.Scored == 0 {
+		return errors.New("no reward applied to any answer: all were skipped")
+	}
+	if e.JSON {
+		return json.NewEncoder(c.out).Encode(sum)
+	}
+	return e.print(c.out, sum, r)
+}
+
+func (e evalCmd) print(w io.Writer, sum evalSummary, r loop.Result) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "prompts   %d (%d skipped)\nreward    %.4f\naccuracy  %.1f %%\n", sum.Prompts, sum.Skipped, sum.Reward, 100*sum.Accuracy)
+	if len(r.Names) > 1 {
+		for k, name := range r.Names {
+			fmt.Fprintf(&b, "  %-30s %.4f\n", name, r.By[k])
+		}
+	}
+	for _, k := range e.PassAt {
+		fmt.Fprintf(&b, "pass@%-4d %.1f %%\n", k, 100*sum.PassAt[fmt.Sprint(k)])
+	}
+	if d := sum.Difference; d != nil {
+		fmt.Fprintf(&b, "base      %.4f\nchange    %+.4f, 95 %% interval %+.4f to %+.4f\n", *sum.Before, d.Mean, d.Low, d.High)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// measured is loop.Measure with a status line.
+func measured(ctx context.Context, c *console, e *infer.Engine, judge *loop.Judge, prompts []rl.Prompt, s loop.Sampling, ad *weights.Adapter, what string) (loop.Result, error) {
+	end := watch(c, e, what, len(prompts)*s.N)
+	defer end()
+	return loop.Measure(ctx, e, judge, prompts, s, ad)
+}
+
+// watch shows how far the engine is with n sequences, until the function it returns is called.
+func watch(c *console, e *infer.Engine, what string, n int) func() {
+	if !c.talk.screen {
+		return func() {}
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	first := e.Stats()
+	begin := time.Now()
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				s := e.Stats()
+				done := int(s.Stopped + s.Truncated - first.Stopped - first.Truncated)
+				rate := float64(s.GeneratedTokens-first.GeneratedTokens) / time.Since(begin).Seconds()
+				c.talk.now("%s %s %d/%d  %.0f tokens/s", what, bar(done, n, 24), done, n, rate)
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+		c.talk.end()
+	}
+}
+
+// writeAnswers writes one line for each answer.
+func writeAnswers(c *console, path string, judge *loop.Judge, prompts []rl.Prompt, r loop.Result) error {
+	return lines{Output: path}.write(c, func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		for _, a := range r.Answers {
+			scores := map[string]*float64{}
+			for k, s := range a.Scores {
+				scores[r.Names[k]] = nil
+				if !s.Skip {
+					scores[r.Names[k]] = &s.Value
+				}
+			}
+			p := prompts[a.Prompt]
+			err := encoder.Encode(map[string]any{"row": p.Row, "sample": a.Sample, "prompt": judge.Tokenizer.Decode(p.IDs, false),
+				"completion": a.Completion.Text, "completion_ids": a.Completion.Tokens, "finish": a.Completion.Finish, "scores": scores, "reward": a.Reward})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

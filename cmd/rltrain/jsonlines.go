@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// lines are the options of commands that read JSON lines and write JSON lines in the same order.
+type lines struct {
+	Input  string `help:"File of JSON lines; - is standard input." default:"-" placeholder:"FILE"`
+	Output string `help:"File to write; - is standard output. A file appears only when it is whole." default:"-" placeholder:"FILE"`
+}
+
+// maxLine bounds one line of input.
+const maxLine = 256 << 20
+
+// each calls f for every line that is not blank and writes what it returns. A line that is not
+// JSON, or that f refuses, ends the command with the line's number.
+func (l lines) each(c *console, f func(line []byte) (any, error)) error {
+	in := c.in
+	name := "standard input"
+	if l.Input != "-" {
+		file, err := os.Open(l.Input)
+		if err != nil {
+			return fmt.Errorf("--input %w", err)
+		}
+		defer file.Close()
+		in, name = file, l.Input
+	}
+	return l.write(c, func(w io.Writer) error {
+		out := bufio.NewWriter(w)
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		scan := bufio.NewScanner(in)
+		scan.Buffer(make([]byte, 0, 64<<10), maxLine)
+		for n := 1; scan.Scan(); n++ {
+			line := bytes.TrimSpace(scan.Bytes())
+			if len(line) == 0 {
+				continue
+			}
+			answer, err := f(line)
+			if err != nil {
+				out.Flush()
+				return fmt.Errorf("%s, line %d: %w", name, n, err)
+			}
+			if err := encoder.Encode(answer); err != nil {
+				return fmt.Errorf("%s, line %d: %w", name, n, err)
+			}
+			if err := out.Flush(); err != nil { // a program that asks line by line gets its answer at once
+				return fmt.Errorf("writing the answer: %w", err)
+			}
+		}
+		if err := scan.Err(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return out.Flush()
+	})
+}
+
+// write hands the output to f; a file is written aside and takes its name when f has succeeded.
+func (l lines) write(c *console, f func(io.Writer) error) error {
+	if l.Output == "-" {
+		return f(c.out)
+	}
+	file, err := os.CreateTemp(filepath.Dir(l.Output), "."+filepath.Base(l.Output)+".*")
+	if err != nil {
+		return fmt.Errorf("--output %w", err)
+	}
+	defer os.Remove(file.Name()) // fails after the rename, as it should
+	err = errors.Join(f(file), file.Sync(), file.Close())
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(file.Name(), 0o644); err != nil {
+		return fmt.Errorf("--output: %w", err)
+	}
+	return os.Rename(file.Name(), l.Output)
+}
+
+// strict decodes one JSON value into v, refusing unknown fields and what follows the value.
+func strict(line []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more than one JSON value on the line")
+	}
+	return nil
+}

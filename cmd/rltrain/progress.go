@@ -1,0 +1,166 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/guptarohit/asciigraph"
+
+	"graft/cmd/internal/launch"
+	"graft/rl"
+)
+
+// totals are the running figures of a run; a checkpoint holds those that a resumed run needs.
+type totals struct {
+	sampled, trained      float64 // tokens
+	compared, mismatch    float64 // tokens
+	mismatchMax           float64
+	seconds               float64 // of steps and evaluations
+	sampling, learning    float64
+	judging               float64
+	scoreFirst, scoreLast float64 // reward, or what the command trains on
+	scored                bool
+	evalBefore            float64
+	evaluated             bool
+
+	curve []float64 // scores of this process
+	saved int       // step of the last checkpoint
+}
+
+// add counts a step. figure is the one that the curve shows.
+func (t *totals) add(s rl.Stats, figure string, took time.Duration) {
+	t.sampled += s.Get("tokens_sampled")
+	t.trained += s.Get("tokens_trained")
+	t.compared += s.Get("mismatch_compared")
+	t.mismatch += s.Get("mismatch_tokens")
+	t.mismatchMax = max(t.mismatchMax, s.Get("mismatch_max"))
+	t.sampling += s.Get("sample_seconds")
+	t.learning += s.Get("train_seconds")
+	t.judging += s.Get("reward_seconds")
+	t.seconds += took.Seconds()
+	if v, ok := s.Values[figure]; ok && !math.IsNaN(v) {
+		if !t.scored {
+			t.scoreFirst, t.scored = v, true
+		}
+		t.scoreLast = v
+		t.curve = append(t.curve, v)
+	}
+}
+
+// fields lists what a checkpoint keeps.
+func (t *totals) fields() map[string]*float64 {
+	return map[string]*float64{
+		"tokens_sampled": &t.sampled, "tokens_trained": &t.trained, "mismatch_compared": &t.compared, "mismatch_tokens": &t.mismatch,
+		"mismatch_max": &t.mismatchMax, "seconds": &t.seconds, "sample_seconds": &t.sampling, "train_seconds": &t.learning,
+		"reward_seconds": &t.judging, "score_first": &t.scoreFirst, "score_last": &t.scoreLast, "eval_before": &t.evalBefore,
+	}
+}
+
+func (t *totals) counters() map[string]rl.Number {
+	out := map[string]rl.Number{}
+	for name, v := range t.fields() {
+		out[name] = rl.Number(*v)
+	}
+	for name, v := range map[string]bool{"scored": t.scored, "evaluated": t.evaluated} {
+		if v {
+			out[name] = 1
+		}
+	}
+	return out
+}
+
+func (t *totals) restore(c map[string]rl.Number) {
+	for name, v := range t.fields() {
+		*v = float64(c[name])
+	}
+	t.scored, t.evaluated = c["scored"] == 1, c["evaluated"] == 1
+}
+
+// summary is what the figures say at the end; rewards says that the score is a reward.
+func (t *totals) summary(steps int, rewards bool) rl.Summary {
+	s := rl.Summary{Steps: steps, TokensSampled: int64(t.sampled), TokensTrained: int64(t.trained), MismatchTokens: int64(t.mismatch),
+		MismatchMax: t.mismatchMax, Seconds: t.seconds, SampleSeconds: t.sampling, TrainSeconds: t.learning, RewardSeconds: t.judging}
+	if t.scored && rewards {
+		first, last := t.scoreFirst, t.scoreLast
+		s.RewardFirst, s.RewardLast = &first, &last
+	}
+	if t.evaluated {
+		before := t.evalBefore
+		s.EvalBefore = &before
+	}
+	return s
+}
+
+// spark is the curve of all scores in eight heights: width means over equal stretches of the run.
+func spark(values []float64, width int) string {
+	if n := len(values); n > width {
+		means := make([]float64, width)
+		for i := range means {
+			from, to := i*n/width, (i+1)*n/width
+			for _, v := range values[from:to] {
+				means[i] += v / float64(to-from)
+			}
+		}
+		values = means
+	}
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, v := range values {
+		low, high = min(low, v), max(high, v)
+	}
+	var b strings.Builder
+	for _, v := range values {
+		level := 3
+		if high > low {
+			level = int((v - low) / (high - low) * 7.999)
+		}
+		b.WriteRune([]rune("▁▂▃▄▅▆▇█")[level])
+	}
+	return b.String()
+}
+
+// show prints a step's line.
+func (t *training) show(done int, s rl.Stats, took time.Duration) {
+	if done%t.run.LoggingSteps != 0 && done != t.optim.MaxSteps && done != 1 {
+		return
+	}
+	line := fmt.Sprintf("step %*d/%d", len(fmt.Sprint(t.optim.MaxSteps)), done, t.optim.MaxSteps)
+	if v, ok := s.Values[t.figure]; ok {
+		line += fmt.Sprintf("  %s %.3f %s", t.figure, v, spark(t.total.curve, 24))
+	}
+	if v, ok := s.Values["loss"]; ok && t.figure != "loss" && !t.sampled {
+		line += fmt.Sprintf("  loss %.4f", v)
+	}
+	tokens := s.Get("tokens_sampled") + s.Get("tokens_trained")
+	line += fmt.Sprintf("  %.0f tokens/s", tokens/max(took.Seconds(), 1e-9))
+	if t.sampled {
+		line += fmt.Sprintf("  mismatch %.0f/%.0f", s.Get("mismatch_tokens"), s.Get("mismatch_compared"))
+		if s.Get("frac_reward_zero_std") == 1 {
+			line += "  (all groups equal: nothing to learn from)"
+		}
+	}
+	t.c.talk.say("%s  memory %s of %s", line, launch.Bytes(t.session.loaded.Arena.Used()), launch.Bytes(t.session.plan.Total()))
+}
+
+// graph draws the whole curve on a terminal.
+func (t *training) graph() {
+	if !t.c.talk.screen || len(t.total.curve) < 4 {
+		return
+	}
+	t.c.talk.say("\n%s\n", asciigraph.Plot(smooth(t.total.curve), asciigraph.Height(8), asciigraph.Width(min(72, t.c.talk.width-12)), asciigraph.Caption(t.figure+" by step")))
+}
+
+// smooth is the mean over five neighbours.
+func smooth(x []float64) []float64 {
+	out := make([]float64, len(x))
+	for i := range x {
+		n := 0.0
+		for j := max(0, i-2); j < min(len(x), i+3); j++ {
+			out[i] += x[j]
+			n++
+		}
+		out[i] /= n
+	}
+	return out
+}

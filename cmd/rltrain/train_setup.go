@@ -1,0 +1,280 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"graft/cmd/internal/launch"
+	"graft/model"
+	"graft/rl"
+	"graft/tiny"
+)
+
+// noEffect are options that change where, how fast or how loud a run is, but not one bit of its
+// result: a resumed run may have other ones.
+var noEffect = []string{"model", "adapter", "runs", "threads", "memory_limit", "save_steps", "save_total_limit", "logging_steps",
+	"gradient_checkpointing", "reward_timeout", "max_num_seqs", "dataset"}
+
+// begin finds the checkpoint to resume from and opens the model.
+func (t *training) begin() error {
+	if t.run.Resume != "" {
+		if t.run.OutputDir != "" && filepath.Clean(t.run.OutputDir) != filepath.Clean(t.run.Resume) {
+			return usage("--output-dir %s has no effect with --resume %s: the run goes on in its own folder", t.run.OutputDir, t.run.Resume)
+		}
+		if _, err := rl.ReadSummary(t.run.Resume); err == nil {
+			return fmt.Errorf("%s is done; nothing is left to resume. Train on from its adapter with --adapter %s", t.run.Resume, t.run.Resume)
+		}
+		checkpoint, passed, err := rl.LatestCheckpoint(t.run.Resume)
+		if err != nil {
+			return err
+		}
+		for _, p := range passed {
+			t.c.talk.say("passed over: %s", oneMessage(p))
+		}
+		if checkpoint.HasAdapter() == t.lora.Full {
+			return usage("%s trains %s; --full does not fit it", t.run.Resume, map[bool]string{true: "an adapter", false: "the whole model"}[checkpoint.HasAdapter()])
+		}
+		t.resume = checkpoint
+	}
+	var err error
+	if t.session, err = t.model.open(t.c, model.Options{Trained: t.lora.Full}); err != nil {
+		return err
+	}
+	if t.session.source.Files.Tokenizer == nil {
+		return fmt.Errorf("%s holds no tokenizer; a model folder needs tokenizer.json beside config.json", t.session.source.Model)
+	}
+	if t.lora.Full {
+		if err := launch.CanTrainFully(t.session.source); err != nil {
+			return err
+		}
+	}
+	t.base, err = fingerprint(t.session.source.Model)
+	return err
+}
+
+func fingerprint(path string) (string, error) {
+	if path == launch.Tiny {
+		return rl.FingerprintBytes(tiny.Model()), nil
+	}
+	return rl.Fingerprint(path)
+}
+
+// openLog makes the run's folder, or checks that a resumed run is the same one and opens its.
+func (t *training) openLog(text func([]int32) string) error {
+	dir := t.run.OutputDir
+	if t.resume != nil {
+		dir = filepath.Dir(t.resume.Path)
+	} else if dir == "" {
+		dir = t.newDir()
+	}
+	var err error
+	if t.options, err = t.deciding(); err != nil {
+		return err
+	}
+	options := rl.RunLogOptions{Dir: dir, Rewards: t.rewards, Text: text}
+	if t.resume != nil {
+		if err := t.resume.CheckResume(t.base, rl.LayoutOf(t.session.backend), t.options); err != nil {
+			return err
+		}
+		options.Resume = &t.resume.State.Log
+	} else {
+		options.Config = t.config()
+	}
+	t.log, err = rl.OpenRunLog(options)
+	return err
+}
+
+// newDir is a folder name that is not taken: command, model and time.
+func (t *training) newDir() string {
+	name := filepath.Base(t.session.source.Model)
+	name = strings.ToLower(strings.TrimSuffix(name, ".gguf"))
+	root := t.model.Runs
+	for i := 0; ; i++ {
+		dir := filepath.Join(root, fmt.Sprintf("%s-%s-%s", t.command, name, time.Now().Format("0102-150405")))
+		if i > 0 {
+			dir += "-" + strconv.Itoa(i)
+		}
+		if _, err := os.Stat(dir); err != nil {
+			return dir
+		}
+	}
+}
+
+// deciding are the options that decide the result, as text.
+func (t *training) deciding() (map[string]string, error) {
+	out := map[string]string{}
+	for _, s := range t.c.settings {
+		if slices.Contains(noEffect, s.name) || s.name == "num_train_epochs" || s.name == "max_steps" && strings.HasPrefix(t.optim.LrSchedulerType, "constant") {
+			continue
+		}
+		if v, ok := s.plain(); ok {
+			out[s.name] = fmt.Sprint(v)
+		}
+	}
+	for _, name := range []string{"dataset", "eval_dataset"} {
+		path := ""
+		for _, s := range t.c.settings {
+			if s.name == name {
+				path = s.value.String()
+			}
+		}
+		delete(out, name)
+		if path == "" {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("--%s %w", strings.ReplaceAll(name, "_", "-"), err)
+		}
+		out[name] = path
+		if !info.IsDir() {
+			if out[name], err = rl.Fingerprint(path); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// plain is the option's value as YAML has it; false for one that is not set.
+func (s setting) plain() (any, bool) {
+	switch v := s.value.Interface().(type) {
+	case time.Duration:
+		return v.String(), true
+	case launch.Bytes:
+		return strconv.FormatInt(int64(v), 10), v != 0
+	case *bool:
+		if v == nil {
+			return nil, false
+		}
+		return *v, true
+	case *float64:
+		if v == nil {
+			return nil, false
+		}
+		return *v, true
+	case string:
+		return v, v != ""
+	case []string:
+		return v, len(v) > 0
+	case []float64:
+		return v, len(v) > 0
+	default:
+		return v, true
+	}
+}
+
+// config is every option with its value, in the order of the command's help.
+func (t *training) config() *yaml.Node {
+	top := &yaml.Node{Kind: yaml.MappingNode}
+	add := func(name string, v any) {
+		key, value := &yaml.Node{}, &yaml.Node{}
+		if key.Encode(name) == nil && value.Encode(v) == nil {
+			top.Content = append(top.Content, key, value)
+		}
+	}
+	add("command", t.command)
+	for _, s := range t.c.settings {
+		if v, ok := s.plain(); ok && s.name != "num_train_epochs" { // max_steps says it
+			add(s.name, v)
+		}
+	}
+	return top
+}
+
+// resuming rewrites "resume [DIR] …" and "… --resume" without a value to a command with
+// --resume DIR, and takes the options of the run's config.yaml unless another file is named.
+func resuming(args []string) ([]string, error) {
+	if len(args) > 0 && args[0] == "resume" && !slices.Contains(args, "-h") && !slices.Contains(args, "--help") {
+		rest := args[1:]
+		dir := ""
+		if len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			dir, rest = rest[0], rest[1:]
+		}
+		if dir == "" {
+			var err error
+			if dir, err = unfinished(rest); err != nil {
+				return nil, err
+			}
+		}
+		run, err := launch.ReadRun(runDir(dir))
+		if err != nil {
+			return nil, err
+		}
+		if run.Command == "" {
+			return nil, fmt.Errorf("%s: config.yaml does not say which command made the run", dir)
+		}
+		args = append([]string{run.Command, "--resume=" + runDir(dir)}, rest...)
+	}
+	for i, a := range args {
+		if a != "--resume" {
+			continue
+		}
+		if i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			args = slices.Concat(args[:i], []string{"--resume=" + runDir(args[i+1])}, args[i+2:])
+			break
+		}
+		dir, err := unfinished(args)
+		if err != nil {
+			return nil, err
+		}
+		args = slices.Concat(args[:i], []string{"--resume=" + dir}, args[i+1:])
+		break
+	}
+	return args, nil
+}
+
+// runDir is the run that a path means: a checkpoint's folder stands for its run.
+func runDir(path string) string {
+	if strings.HasPrefix(filepath.Base(path), "checkpoint-") {
+		return filepath.Dir(filepath.Clean(path))
+	}
+	return filepath.Clean(path)
+}
+
+// unfinished is the folder that the arguments name, or else the newest run that can go on.
+func unfinished(args []string) (string, error) {
+	root := launch.DefaultRuns
+	for i, a := range args {
+		name, value, found := strings.Cut(a, "=")
+		if !found && i+1 < len(args) {
+			value = args[i+1]
+		}
+		switch name {
+		case "--output-dir":
+			return value, nil
+		case "--runs":
+			root = value
+		}
+	}
+	runs, err := launch.Runs(root)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range runs {
+		if !r.Done {
+			return r.Dir, nil
+		}
+	}
+	return "", errors.New("no run in " + root + " is unfinished; name the run's folder")
+}
+
+type resumeCmd struct {
+	Dir string `arg:"" optional:"" help:"The run's folder; default: the last unfinished run."`
+}
+
+// Help is the manual's long text.
+func (resumeCmd) Help() string {
+	return "Goes on with grpo, dpo or sft from the last whole checkpoint, with the options of the run's config.yaml; options given here are stronger. A resumed run ends with the same adapter, bit for bit, as one that was never stopped; options that would change that are refused."
+}
+
+// Run is never reached: parse turns resume into the run's own command.
+func (resumeCmd) Run(*console) error { return usage("name the run's folder: rltrain resume DIR") }
