@@ -22,7 +22,7 @@ import (
 type flags struct {
 	Model           string   `help:"GGUF file, folder with safetensors, or tiny (embedded). Default: the last run's model with its adapter." placeholder:"MODEL" group:"Model:"`
 	Adapter         []string `help:"LoRA adapter to serve beside the base: NAME=PATH, or PATH, which is called by the name of its folder. A PEFT folder, adapter GGUF or run folder; repeatable. none: without the last run's." placeholder:"NAME=PATH" sep:"none" group:"Model:"`
-	Runs            string   `help:"Folder of runs." default:"runs" placeholder:"DIR" group:"Model:"`
+	Runs            string   `help:"Folder of runs." default:"runs" group:"Model:"`
 	ServedModelName []string `help:"What requests call the base model; repeatable. Default: the name in its file." placeholder:"NAME" sep:"none" group:"Model:"`
 	ChatTemplate    string   `help:"Jinja file to use instead of the model's chat template." placeholder:"FILE" group:"Model:"`
 	MaxModelLen     int      `help:"Positions of prompt and completion together; 0: what the model was made for, at most 8192." placeholder:"N" group:"Model:"`
@@ -31,25 +31,25 @@ type flags struct {
 	Port           int           `help:"Port to listen on; 0: any free one." default:"8000" group:"Server:"`
 	APIKey         []string      `name:"api-key" help:"Key that every endpoint but /health, /ping and /version asks for; repeatable. The variable GRAFT_API_KEY keeps it out of the list of processes." placeholder:"KEY" sep:"none" group:"Server:"`
 	AllowedOrigins []string      `help:"Origins of web pages that may read answers, such as http://localhost:3000; * for all." placeholder:"ORIGIN" group:"Server:"`
-	MaxBodySize    launch.Bytes  `help:"Most bytes of a request's body." default:"8MiB" placeholder:"SIZE" group:"Server:"`
-	MaxConnections int           `help:"Connections open at once." default:"1024" placeholder:"N" group:"Server:"`
+	MaxBodySize    launch.Bytes  `help:"Most bytes of a request's body." default:"8MiB" group:"Server:"`
+	MaxConnections int           `help:"Connections open at once." default:"1024" group:"Server:"`
 	StallTimeout   time.Duration `help:"How long a client may take to send a request, or to take what is written to it." default:"2m" group:"Server:"`
 	DrainTimeout   time.Duration `help:"How long requests under way may go on after SIGINT or SIGTERM." default:"2m" group:"Server:"`
 	LogRequests    bool          `help:"One line on standard error for every request; failures are always told." default:"true" negatable:"" group:"Server:"`
 
-	MaxNumSeqs               int          `help:"Sequences computed at once." default:"64" placeholder:"N" group:"Engine:"`
+	MaxNumSeqs               int          `help:"Sequences computed at once." default:"64" group:"Engine:"`
 	MaxNumBatchedTokens      int          `help:"Tokens of one step; 0: 256, or --max-num-seqs if that is more." placeholder:"N" group:"Engine:"`
-	MaxQueuedRequests        int          `help:"Sequences that may wait; more are answered 503 with Retry-After." default:"1024" placeholder:"N" group:"Engine:"`
+	MaxQueuedRequests        int          `help:"Sequences that may wait; more are answered 503 with Retry-After." default:"1024" group:"Engine:"`
 	KVCacheMemory            launch.Bytes `name:"kv-cache-memory" help:"Memory for keys and values. Default: 1GiB, at least one full sequence, at most --max-num-seqs of them, and no more than is left." placeholder:"SIZE" group:"Engine:"`
 	EnablePrefixCaching      bool         `help:"Prompts that begin alike share keys and values." default:"true" negatable:"" group:"Engine:"`
 	AllowRuntimeLoraUpdating bool         `help:"Answer /v1/load_lora_adapter and /v1/unload_lora_adapter. Whoever may use the server may then make it read adapter files." group:"Engine:"`
-	MaxLoras                 int          `help:"Adapters that may be loaded at run time, planned with --max-lora-rank." default:"4" placeholder:"N" group:"Engine:"`
-	MaxLoraRank              int          `help:"Highest rank of an adapter loaded at run time." default:"16" placeholder:"R" group:"Engine:"`
+	MaxLoras                 int          `help:"Adapters that may be loaded at run time; 0: 4." placeholder:"N" group:"Engine:"`
+	MaxLoraRank              int          `help:"Highest rank of an adapter loaded at run time; 0: 16." placeholder:"R" group:"Engine:"`
 	Threads                  int          `help:"Threads that compute; 0: all. Results do not depend on it." placeholder:"N" group:"Engine:"`
 	MemoryLimit              launch.Bytes `help:"Most memory the plan may take, as 4GiB; default: what is available now." placeholder:"SIZE" group:"Engine:"`
 }
 
-// check refuses numbers out of range.
+// check refuses numbers out of range and fills in defaults that depend on others.
 func (f *flags) check() error {
 	for _, c := range []struct {
 		name      string
@@ -61,8 +61,8 @@ func (f *flags) check() error {
 		{"max-num-seqs", f.MaxNumSeqs, 1, 1 << 16},
 		{"max-num-batched-tokens", f.MaxNumBatchedTokens, 0, 1 << 20},
 		{"max-queued-requests", f.MaxQueuedRequests, 1, 1 << 24},
-		{"max-loras", f.MaxLoras, 1, 1 << 12},
-		{"max-lora-rank", f.MaxLoraRank, 1, weights.MaxRank},
+		{"max-loras", f.MaxLoras, 0, 1 << 12},
+		{"max-lora-rank", f.MaxLoraRank, 0, weights.MaxRank},
 		{"threads", f.Threads, 0, 1024},
 	} {
 		if c.v < c.lo || c.v > c.hi {
@@ -74,12 +74,20 @@ func (f *flags) check() error {
 		return usage("--max-model-len 1: a prompt and a completion need at least 2")
 	case f.MaxNumBatchedTokens > 0 && f.MaxNumBatchedTokens < f.MaxNumSeqs:
 		return usage("--max-num-batched-tokens %d: want at least --max-num-seqs %d, since each sequence needs one token of a step", f.MaxNumBatchedTokens, f.MaxNumSeqs)
+	case !f.AllowRuntimeLoraUpdating && f.MaxLoras+f.MaxLoraRank > 0:
+		return usage("--max-loras and --max-lora-rank are for adapters loaded at run time: add --allow-runtime-lora-updating")
 	case f.MaxBodySize < 1<<10 || f.MaxBodySize > 1<<30:
 		return usage("--max-body-size %s: want 1KiB to 1GiB", f.MaxBodySize)
 	case f.StallTimeout < time.Second || f.DrainTimeout < 0:
 		return usage("--stall-timeout %s, --drain-timeout %s: want at least 1s and 0s", f.StallTimeout, f.DrainTimeout)
 	case f.MemoryLimit < 0 || f.KVCacheMemory < 0:
 		return usage("an amount of memory is negative")
+	}
+	if f.MaxLoras == 0 {
+		f.MaxLoras = 4
+	}
+	if f.MaxLoraRank == 0 {
+		f.MaxLoraRank = 16
 	}
 	for _, key := range f.APIKey {
 		if strings.TrimSpace(key) != key || key == "" {
