@@ -39,7 +39,7 @@ func (s *sequence) read(id int32, ev *Event) {
 	p := &s.req.params
 	stop := slices.Contains(p.StopIDs, id) && s.generated > p.MinTokens
 	if s.text != nil && (!stop || p.IncludeStop) {
-		text := s.text.Push(id)
+		text := s.text.push(id)
 		if s.generated <= p.MinTokens {
 			ev.Text = s.stops.pass(text)
 		} else {
@@ -66,7 +66,7 @@ func (s *sequence) rest(ev *Event) {
 	if s.text == nil {
 		return
 	}
-	text, stop := s.stops.push(s.text.Flush())
+	text, stop := s.stops.push(s.text.flush())
 	s.show(text, stop, ev)
 	if stop == "" {
 		ev.Text += s.stops.flush()

@@ -6,7 +6,6 @@ import (
 	"graft/infer/paged"
 	"graft/kernels"
 	"graft/kernels/rng"
-	"graft/model/tokenizer"
 	"graft/weights"
 )
 
@@ -34,7 +33,7 @@ type sequence struct {
 	generated int
 	over      bool
 	source    rng.Source
-	text      *tokenizer.Stream
+	text      *textReader // nil: ids only
 	stops     stopMatcher
 	bias      []kernels.TokenBias
 }
@@ -86,18 +85,11 @@ func (e *Engine) newSequence(q *request, index int, group *paged.Group) *sequenc
 		Table: make([]int32, 0, paged.PagesFor(total)),
 	}
 	if e.tok != nil {
-		s.text = e.tok.Stream(!q.params.KeepSpecial)
-		for _, id := range q.prompt[max(0, len(q.prompt)-textContext):] {
-			s.text.Push(id)
-		}
+		s.text = newTextReader(e.tok, q.prompt, !q.params.KeepSpecial)
 		s.stops = stopMatcher{stops: q.params.Stop, include: q.params.IncludeStop}
 	}
 	return s
 }
-
-// textContext is how many tokens of the prompt the decoder sees first, so that it knows that a
-// completion does not begin a text: its first space stays.
-const textContext = 8
 
 // begin queues the sequences of a request.
 func (e *Engine) begin(q *request) {

@@ -1,6 +1,55 @@
 package infer
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+
+	"graft/model/tokenizer"
+)
+
+// textReader turns the tokens of a completion into text. The decoder sees the end of the prompt
+// first, so that it knows that the completion does not begin a text: its first space stays, and a
+// character that the prompt began is completed.
+type textReader struct {
+	stream *tokenizer.Stream
+	skip   string // text of the prompt that the decoder still holds
+}
+
+// textContext is how many tokens of the prompt the decoder sees.
+const textContext = 8
+
+func newTextReader(tok *tokenizer.Tokenizer, prompt []int32, skipSpecial bool) *textReader {
+	r := &textReader{stream: tok.Stream(skipSpecial)}
+	context, told := prompt[max(0, len(prompt)-textContext):], ""
+	for _, id := range context {
+		told += r.stream.Push(id)
+	}
+	r.skip = strings.TrimPrefix(tok.Decode(context, skipSpecial), told)
+	return r
+}
+
+// push adds a token and returns the text that became certain.
+func (r *textReader) push(id int32) string { return r.own(r.stream.Push(id)) }
+
+// flush returns the text still held.
+func (r *textReader) flush() string { return r.own(r.stream.Flush()) }
+
+// own cuts what belongs to the prompt. Where the decoder's text goes another way than the prompt's
+// alone did, half a character has become a whole one.
+func (r *textReader) own(text string) string {
+	n := 0
+	for n < len(text) && n < len(r.skip) {
+		_, size := utf8.DecodeRuneInString(r.skip[n:])
+		if !strings.HasPrefix(text[n:], r.skip[n:n+size]) {
+			break
+		}
+		n += size
+	}
+	if r.skip = r.skip[n:]; n < len(text) {
+		r.skip = ""
+	}
+	return text[n:]
+}
 
 // stopMatcher finds stop strings in text that arrives in pieces. It holds back the longest end of
 // the text that is a proper beginning of a stop string, and nothing else. What it shows does not

@@ -2,6 +2,8 @@ package infer
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -249,4 +251,75 @@ func TestMinTokensAreSampled(t *testing.T) {
 		}
 		require.Contains(t, stops, c.Tokens[4])
 	}
+}
+
+// TestFirstSpaceStays: a SentencePiece decoder drops the space that begins a text, and a completion
+// does not begin one.
+func TestFirstSpaceStays(t *testing.T) {
+	raw, err := os.ReadFile(filepath.Join("..", "tests", "testdata", "golden-hf", "tokenizers", "spbpe-llama2.tokenizer.json"))
+	require.NoError(t, err)
+	tok, err := tokenizer.FromJSON(raw, nil)
+	require.NoError(t, err)
+	ids, err := tok.Encode("Hello the world", tokenizer.EncodeOptions{})
+	require.NoError(t, err)
+	l := newLab(t, "llama-tied", 1)
+	e := l.manual(t, Options{})
+	e.tok = tok
+	for cut := 1; cut < len(ids); cut++ {
+		r := Request{Prompt: ids[:cut], Params: Params{MaxTokens: len(ids) - cut}.withDefaults()}
+		q := e.newRequest(&r)
+		e.requests[q] = struct{}{}
+		for _, id := range ids[cut:] {
+			e.accept(&drawn{seq: q.seqs[0], Sampled: sampled(id)})
+		}
+		got, err := q.stream.Collect(context.Background())
+		require.NoError(t, err)
+		require.Equal(t, "Hello the world", tok.Decode(ids[:cut], true)+got[0].Text)
+	}
+}
+
+// TestCharacterBegunByThePrompt is completed by the completion.
+func TestCharacterBegunByThePrompt(t *testing.T) {
+	tok := letters(t)
+	for _, char := range []string{"猫", "ｱ", "é", "😀"} { // the second begins as U+FFFD does
+		var ids []int32
+		for i := range len(char) {
+			id, err := tok.Encode(char[i:i+1], tokenizer.EncodeOptions{PlainText: true})
+			require.NoError(t, err)
+			ids = append(ids, id...)
+		}
+		require.Len(t, ids, len(char))
+		for cut := 1; cut < len(ids); cut++ {
+			r := newTextReader(tok, append([]int32{64}, ids[:cut]...), true)
+			text := ""
+			for _, id := range append(ids[cut:len(ids):len(ids)], 65) {
+				text += r.push(id)
+			}
+			require.Equal(t, char+tok.Decode([]int32{65}, true), text+r.flush())
+		}
+	}
+}
+
+// TestTextOfGenerate equals the decoded tokens.
+func TestTextOfGenerate(t *testing.T) {
+	l := newLab(t, "llama-tied", 2)
+	tok := letters(t)
+	e := l.engine(t, tok, Options{})
+	got, err := e.Generate(context.Background(), []Request{
+		{Prompt: []int32{10}, Params: Params{N: 4, MaxTokens: 40, Temperature: 1}},
+		{Prompt: []int32{10}, Params: Params{N: 4, MaxTokens: 40, Temperature: 1, Stop: []string{"a", "\x00", " "}}},
+	})
+	require.NoError(t, err)
+	for _, c := range got[:4] {
+		require.Equal(t, strings.TrimPrefix(tok.Decode(append([]int32{10}, c.Tokens...), true), tok.Decode([]int32{10}, true)), c.Text)
+	}
+	stopped := 0
+	for i, c := range got[4:] {
+		require.NotContains(t, c.Text, "a")
+		if c.Stopped != "" {
+			stopped++
+			require.Equal(t, got[i].Tokens[:len(c.Tokens)], c.Tokens, "the draws are the same up to there")
+		}
+	}
+	require.Positive(t, stopped)
 }
