@@ -24,6 +24,9 @@ type Options struct {
 	RankCols         int // widest adapter (weights.Adapter.MaxCols) that requests may bring; 0: none
 }
 
+// Both rooms mean the same page: this does not compile otherwise.
+const _ = uint(kernels.PageSize-paged.PageSize) + uint(paged.PageSize-kernels.PageSize)
+
 const (
 	defaultBatchedTokens = 256
 	defaultSeqs          = 64

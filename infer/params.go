@@ -46,7 +46,7 @@ type Params struct {
 
 // Bounds of a request.
 const (
-	MaxN           = 1 << 14
+	MaxN           = 1 << 10
 	MaxTopLogProbs = 128
 	MaxStops       = 64
 	MaxStopBytes   = 1 << 12

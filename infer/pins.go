@@ -90,7 +90,7 @@ func (e *Engine) Retire(ctx context.Context, ad *weights.Adapter) error {
 // that another adapter had before starts anew.
 func (e *Engine) space(q *request) paged.Space {
 	s := paged.Space{Base: e.model.Version, BaseEpoch: e.pins.base, Salt: q.params.CacheSalt}
-	q.version = e.model.Version
+	q.base, q.version = e.model.Version, e.model.Version
 	if ad := q.adapter; ad != nil {
 		if known, ok := e.pins.known[ad.ID]; ok && known != ad {
 			e.forget(ad.ID)
@@ -175,8 +175,9 @@ func (e *Engine) changed() {
 		if q.adapter != nil {
 			now = q.adapter.Version
 		}
-		if now != q.version {
-			e.end(q, FinishError, fmt.Errorf("infer: the weights changed from version %d to %d under a running request; call PrepareUpdate before changing them", q.version, now))
+		if now != q.version || e.model.Version != q.base {
+			e.end(q, FinishError, fmt.Errorf("infer: the weights changed from version %d to %d (base: %d to %d) under a running request; call PrepareUpdate before changing them",
+				q.version, now, q.base, e.model.Version))
 		}
 	}
 }

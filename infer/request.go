@@ -18,7 +18,8 @@ type request struct {
 	live    int              // sequences not finished
 	asked   *weights.Adapter // as submitted
 	adapter *weights.Adapter // as computed: asked, or a copy of the version it began with
-	version uint64
+	version uint64           // of the adapter, or of the base without one
+	base    uint64           // version of the base
 	started bool
 	scored  int // prompt positions whose log-probs are known
 	scores  *PromptScores

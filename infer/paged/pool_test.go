@@ -1,12 +1,11 @@
 package paged
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"graft/kernels/rng"
 )
 
 // TestPoolHandsOutTheOldestLast: free pages first, then cached ones, the least recently used first.
@@ -125,8 +124,7 @@ func TestCheckSeesDamage(t *testing.T) {
 type world struct {
 	t        *testing.T
 	c        *Scheduler
-	draw     rng.Source
-	draws    uint32
+	draw     *rand.Rand
 	live     []*Sequence
 	goal     map[*Sequence]int
 	contents map[*Sequence][]uint64
@@ -134,10 +132,7 @@ type world struct {
 	ended    int
 }
 
-func (w *world) below(n int) int {
-	w.draws++
-	return int(w.draw.Below(uint32(n), w.draws, 0, 0))
-}
+func (w *world) below(n int) int { return w.draw.IntN(n) }
 
 // content stands for the keys and values of position pos: they depend on everything before, and on
 // the space.
@@ -248,7 +243,7 @@ func TestSchedulerInAnyWeather(t *testing.T) {
 		limits := Limits{Tokens: 1 + trial*7%40, PrefixCache: trial%3 != 0}
 		limits.Sequences = 1 + trial*5%limits.Tokens
 		pool := NewPool(pages)
-		w := &world{t: t, c: NewScheduler(pool, limits), draw: rng.New(uint64(trial), "world"), goal: map[*Sequence]int{}, written: map[int32]uint64{}, contents: map[*Sequence][]uint64{}}
+		w := &world{t: t, c: NewScheduler(pool, limits), draw: rand.New(rand.NewPCG(1, uint64(trial))), goal: map[*Sequence]int{}, written: map[int32]uint64{}, contents: map[*Sequence][]uint64{}}
 		for round := 0; round < 120 || len(w.live) > 0; round++ {
 			require.Less(t, round, 20000, "they do not end")
 			if round < 120 {
