@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"graft/model"
 )
 
 // TestGroupBound: no shorter group needs more of anything, and the bound is reached.
@@ -26,4 +28,17 @@ func TestGroupBound(t *testing.T) {
 	}
 	a := GroupBound(2, 20, 8)
 	require.Equal(t, 2*a.Pages, a.Plus(a).Pages)
+}
+
+// TestBeyondTheBound: a micro-batch larger than planned is an error, and the policy still works.
+func TestBeyondTheBound(t *testing.T) {
+	p := newPolicy(t, 1, model.KeepAll)
+	small, large := sampleBatch([]int{10}, 2), sampleBatch([]int{10}, 3)
+	size := SizeOf(small)
+	size.Keep, size.Threads = model.KeepAll, 1
+	require.NoError(t, p.Allocate(size))
+	_, _, err := p.Score(large)
+	require.ErrorContains(t, err, "were planned; lower the batch size")
+	_, _, err = p.Score(small)
+	require.NoError(t, err)
 }

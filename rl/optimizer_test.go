@@ -160,6 +160,23 @@ func TestAdamWRefusesNonFinite(t *testing.T) {
 	}
 }
 
+// TestAdamWClips: a norm above the limit is scaled to it, one below is left alone.
+func TestAdamWClips(t *testing.T) {
+	for _, c := range []struct{ limit, want float64 }{{0, 5}, {10, 5}, {2.5, 2.5}} {
+		arena, ps := params(t, []float32{0, 0})
+		o := DefaultAdamW()
+		o.MaxGradNorm = c.limit
+		opt, err := NewAdamW(arena, ps, o)
+		require.NoError(t, err)
+		copy(ps[0].Grad.F32(), []float32{3, -4})
+		norm, err := opt.Step(0.1)
+		require.NoError(t, err)
+		require.InDelta(t, 5, norm, 1e-6)
+		m := opt.m[0].F32()
+		require.InDelta(t, 0.1*c.want, math.Hypot(float64(m[0]), float64(m[1])), 1e-6)
+	}
+}
+
 // TestAdamWDecay: decay moves only parameters that ask for it.
 func TestAdamWDecay(t *testing.T) {
 	arena, ps := params(t, []float32{1}, []float32{1})

@@ -140,7 +140,7 @@ func (o *LossOptions) one(kind string, pairs []pair, by float64, grad []float64,
 	for i := range pairs {
 		p := &pairs[i]
 		loss, dw, dl := o.pairwise(kind, p)
-		sum += loss
+		sum += float64(loss)
 		p.w.dRatio += float64(by * dw)
 		p.l.dRatio += float64(by * dl)
 	}
@@ -188,7 +188,7 @@ func (o *LossOptions) pairwise(kind string, p *pair) (loss, dw, dl float64) {
 	case "apo_zero":
 		return libm.Sigmoid(-b*c) + libm.Sigmoid(b*r), -b * bell(b*c), b * bell(b*r)
 	case "apo_down":
-		d := b * bell(b*(c-r))
+		d := float64(b * bell(b*(c-r)))
 		return libm.Sigmoid(b*c) + libm.Sigmoid(-b*(c-r)), float64(b*bell(b*c)) - d, d
 	}
 	panic("dpo: loss_type " + kind + " was not validated")
@@ -238,7 +238,7 @@ func (o *LossOptions) transport(kind string, pairs []pair, by float64) float64 {
 	for k := range n {
 		z := o.Beta * (first[a[k]] - second[c[k]])
 		sum += float64(-(1-o.LabelSmoothing)*libm.LogSigmoid(z)) - float64(o.LabelSmoothing*libm.LogSigmoid(-z))
-		d := by * o.Beta * (float64(o.LabelSmoothing*libm.Sigmoid(z)) - float64((1-o.LabelSmoothing)*libm.Sigmoid(-z)))
+		d := float64(by * o.Beta * (float64(o.LabelSmoothing*libm.Sigmoid(z)) - float64((1-o.LabelSmoothing)*libm.Sigmoid(-z))))
 		pairs[a[k]].w.dRatio += d
 		if kind == "aot" {
 			pairs[a[k]].l.dRatio -= d

@@ -177,6 +177,10 @@ func TestReuse(t *testing.T) {
 			require.Equal(t, s.Get("mismatch_compared"), s.Get("tokens_trained"))
 		}
 	}
+	// Two steps see the batch once, two see it again.
+	require.Equal(t, stats[0].Get("tokens_sampled"), stats[0].Get("tokens_trained")+stats[1].Get("tokens_trained"))
+	require.NotEqual(t, stats[0].Get("tokens_trained"), stats[1].Get("tokens_trained"))
+	require.Equal(t, stats[0].Get("tokens_trained"), stats[2].Get("tokens_trained"))
 	require.Zero(t, stats[0].Get("kl"), "B is 0: the policy is its reference")
 	require.NotZero(t, stats[1].Get("kl"))
 	require.False(t, tr.Idle())
