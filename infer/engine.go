@@ -89,6 +89,10 @@ func New(m *model.Model, tok *tokenizer.Tokenizer, opt Options) (*Engine, error)
 
 func newEngine(m *model.Model, tok *tokenizer.Tokenizer, opt Options) (*Engine, error) {
 	given := opt.MaxModelLen
+	backend, ok := m.Backend().(interface{ Threads() int })
+	if ok && opt.Threads == 0 {
+		opt.Threads = backend.Threads()
+	}
 	opt = opt.withDefaults(&m.Config)
 	if err := opt.check(&m.Config); err != nil {
 		return nil, err
@@ -99,8 +103,8 @@ func newEngine(m *model.Model, tok *tokenizer.Tokenizer, opt Options) (*Engine, 
 		}
 		opt.MaxModelLen = min(opt.MaxModelLen, r.Table.Rows)
 	}
-	if b, ok := m.Backend().(interface{ Threads() int }); ok && b.Threads() != opt.Threads {
-		return nil, fmt.Errorf("infer: %d threads were planned, but the backend (%s) has %d", opt.Threads, m.Backend().Name(), b.Threads())
+	if ok && backend.Threads() != opt.Threads {
+		return nil, fmt.Errorf("infer: %d threads were planned, but the backend (%s) has %d", opt.Threads, m.Backend().Name(), backend.Threads())
 	}
 	e := &Engine{model: m, tok: tok, opt: opt, requests: map[*request]struct{}{}, gone: map[*weights.Adapter]struct{}{}, pins: newPins(),
 		wake: make(chan struct{}, 1), done: make(chan struct{})}

@@ -63,10 +63,9 @@ func (l *lab) shake(ad *weights.Adapter, seed uint64) {
 }
 
 func (l *lab) options(o Options) Options {
-	if b, ok := l.m.Backend().(interface{ Threads() int }); ok {
-		o.Threads = b.Threads()
+	if o.RankCols == 0 {
+		o.RankCols = max(l.a.MaxCols(), l.b.MaxCols())
 	}
-	o.RankCols = max(l.a.MaxCols(), l.b.MaxCols())
 	return o
 }
 

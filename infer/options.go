@@ -20,7 +20,7 @@ type Options struct {
 	MaxModelLen      int   // prompt and completion; 0: what the model was loaded for
 	MaxWaiting       int   // queued sequences before Submit refuses with ErrBusy; 0: no limit
 	NoPrefixCache    bool
-	Threads          int // of the backend; 0: GOMAXPROCS
+	Threads          int // of the backend; 0: ask it (PlanBytes, which has none: GOMAXPROCS)
 	RankCols         int // widest adapter (weights.Adapter.MaxCols) that requests may bring; 0: none
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"graft/kernels/cpu"
 	"graft/weights"
 )
 
@@ -83,16 +84,18 @@ func TestRefusedRequests(t *testing.T) {
 
 func TestRefusedOptions(t *testing.T) {
 	l := newLab(t, "llama-tied", 1)
-	used := l.m.Arena.Used()
+	be := cpu.New(cpu.Options{Threads: 2})
+	t.Cleanup(func() { be.Close() })
+	l.m.Arena = weights.NewArena(be, 0)
 	for _, o := range []Options{
 		{MaxBatchedTokens: -1}, {MaxSeqs: -1}, {MaxSeqs: 9, MaxBatchedTokens: 8}, {MaxModelLen: 1}, {MaxModelLen: 129},
-		{Pages: -1}, {MemoryBytes: 10}, {MaxWaiting: -1},
+		{Pages: -1}, {MemoryBytes: 10}, {MaxWaiting: -1}, {RankCols: -1}, {Threads: -1}, {Threads: 7},
 	} {
 		_, err := New(l.m, nil, l.options(o))
 		require.Error(t, err, "%+v", o)
 	}
-	require.Equal(t, used, l.m.Arena.Used())
-	need := PlanBytes(&l.m.Config, l.options(Options{}), 0)
+	require.Zero(t, l.m.Arena.Used())
+	need := PlanBytes(&l.m.Config, l.options(Options{Threads: 2}), 0)
 	for _, limit := range []int64{need - 1, need / 2, 1} {
 		l.m.Arena = weights.NewArena(l.m.Backend(), limit)
 		_, err := New(l.m, nil, l.options(Options{}))

@@ -238,15 +238,15 @@ func (w *world) submit(pages int) {
 // should.
 func TestSchedulerInAnyWeather(t *testing.T) {
 	var total Counts
-	for trial := range 60 {
+	for trial := range 24 {
 		pages := 5 + trial%4*6
 		limits := Limits{Tokens: 1 + trial*7%40, PrefixCache: trial%3 != 0}
 		limits.Sequences = 1 + trial*5%limits.Tokens
 		pool := NewPool(pages)
 		w := &world{t: t, c: NewScheduler(pool, limits), draw: rand.New(rand.NewPCG(1, uint64(trial))), goal: map[*Sequence]int{}, written: map[int32]uint64{}, contents: map[*Sequence][]uint64{}}
-		for round := 0; round < 120 || len(w.live) > 0; round++ {
+		for round := 0; round < 80 || len(w.live) > 0; round++ {
 			require.Less(t, round, 20000, "they do not end")
-			if round < 120 {
+			if round < 80 {
 				switch w.below(10) {
 				case 0, 1:
 					w.submit(pages)
