@@ -1,8 +1,7 @@
 //go:build ignore
 
-// Generate writes train.jsonl and test.jsonl: products of a one-digit and a two-digit number with
-// something added or taken away, as questions with whole answers. The same program writes the same
-// files; no problem is in both.
+// Generate writes train.jsonl and test.jsonl: products of a one-digit and a two-digit number, as
+// questions with the answer. The same program writes the same files; no problem is in both.
 //
 //	go run examples/arithmetic/generate.go      # in the repository's root
 package main
@@ -26,12 +25,8 @@ type row struct {
 func main() {
 	var all []row
 	for a := 3; a <= 9; a++ {
-		for b := 12; b <= 49; b++ {
-			for _, c := range []int{7, 18, 26, 35} {
-				all = append(all,
-					row{fmt.Sprintf("What is %d * %d + %d?", a, b, c), fmt.Sprint(a*b + c)},
-					row{fmt.Sprintf("What is %d * %d - %d?", a, b, c), fmt.Sprint(a*b - c)})
-			}
+		for b := 12; b <= 99; b++ {
+			all = append(all, row{fmt.Sprintf("What is %d * %d? Answer with the number only.", a, b), fmt.Sprint(a * b)})
 		}
 	}
 	order := rng.New(1, "examples/arithmetic").Permutation(len(all), 0)
