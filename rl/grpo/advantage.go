@@ -3,6 +3,7 @@ package grpo
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"graft/rl"
 )
@@ -15,7 +16,7 @@ const scaleEps = 1e-4
 // group's, the batch's, or left out. A row that no reward function judged takes part in neither
 // and gets 0. With normalize_then_sum (GDPO) every reward function is normalised within its group
 // first, their weighted sum over the batch. It returns reward, reward_std, frac_reward_zero_std and,
-// for each reward function k, rewards/k/mean and rewards/k/std.
+// for each reward function, rewards/<name>/mean and rewards/<name>/std.
 func Advantages(rollouts []rl.Rollout, o *Options) (rl.Stats, error) {
 	var stats rl.Stats
 	groups, err := completeGroups(rollouts, o)
@@ -44,8 +45,8 @@ func Advantages(rollouts []rl.Rollout, o *Options) (rl.Stats, error) {
 	stats.Set("frac_reward_zero_std", float64(zero)/float64(len(rollouts)))
 	for k := range rollouts[0].Rewards {
 		mean, std := moments(column(rollouts, k))
-		stats.Set(fmt.Sprintf("rewards/%d/mean", k), zeroNaN(mean))
-		stats.Set(fmt.Sprintf("rewards/%d/std", k), zeroNaN(std))
+		stats.Set("rewards/"+o.rewardName(k)+"/mean", zeroNaN(mean))
+		stats.Set("rewards/"+o.rewardName(k)+"/std", zeroNaN(std))
 	}
 	return stats, nil
 }
@@ -126,6 +127,9 @@ func checkRewards(rollouts []rl.Rollout, o *Options) error {
 	if o.RewardWeights != nil && len(o.RewardWeights) != want {
 		return fmt.Errorf("grpo: %d reward_weights for %d reward functions", len(o.RewardWeights), want)
 	}
+	if o.RewardNames != nil && len(o.RewardNames) != want {
+		return fmt.Errorf("grpo: %d names for %d reward functions", len(o.RewardNames), want)
+	}
 	for i := range rollouts {
 		r := &rollouts[i]
 		if len(r.Rewards) != want || want == 0 {
@@ -160,6 +164,14 @@ func (o *Options) weight(k int) float64 {
 		return 1
 	}
 	return o.RewardWeights[k]
+}
+
+// rewardName is reward function k's.
+func (o *Options) rewardName(k int) string {
+	if o.RewardNames == nil {
+		return strconv.Itoa(k)
+	}
+	return o.RewardNames[k]
 }
 
 func column(rollouts []rl.Rollout, k int) []float64 {

@@ -303,9 +303,14 @@ func TestRewardContract(t *testing.T) {
 	o.RewardWeights = []float64{1, 1}
 	_, err = Advantages(good(), &o)
 	require.ErrorContains(t, err, "2 reward_weights for 1 reward functions")
-	o.RewardWeights = []float64{1}
+	o.RewardWeights, o.RewardNames = []float64{1}, []string{"math", "format"}
 	_, err = Advantages(good(), &o)
+	require.ErrorContains(t, err, "2 names for 1 reward functions")
+	o.RewardNames = []string{"math"}
+	stats, err := Advantages(good(), &o)
 	require.NoError(t, err)
+	require.Equal(t, 0.5, stats.Get("rewards/math/mean"))
+	require.InDelta(t, math.Sqrt(0.5), stats.Get("rewards/math/std"), 1e-12)
 }
 
 // TestPolicySize: no micro-batch of a generation batch needs more than the plan said.

@@ -85,16 +85,17 @@ type LossOptions struct {
 type Options struct {
 	LossOptions
 
-	NumGenerations            int     // num_generations: completions of a prompt (G)
-	PerDeviceTrainBatchSize   int     // per_device_train_batch_size: completions of a micro-batch
-	GradientAccumulationSteps int     // gradient_accumulation_steps: micro-batches of an optimizer step (K)
-	StepsPerGeneration        int     // steps_per_generation: micro-batches of a generation batch; 0: K
-	NumIterations             int     // num_iterations: passes over a generation batch (μ)
-	Temperature               float64 // temperature of every log-prob
-	MaskTruncatedCompletions  bool    // mask_truncated_completions: those cut by length do not learn
-	ScaleRewards              string  // scale_rewards
-	MultiObjectiveAggregation string  // multi_objective_aggregation
-	RewardWeights             []float64
+	NumGenerations            int       // num_generations: completions of a prompt (G)
+	PerDeviceTrainBatchSize   int       // per_device_train_batch_size: completions of a micro-batch
+	GradientAccumulationSteps int       // gradient_accumulation_steps: micro-batches of an optimizer step (K)
+	StepsPerGeneration        int       // steps_per_generation: micro-batches of a generation batch; 0: K
+	NumIterations             int       // num_iterations: passes over a generation batch (μ)
+	Temperature               float64   // temperature of every log-prob
+	MaskTruncatedCompletions  bool      // mask_truncated_completions: those cut by length do not learn
+	ScaleRewards              string    // scale_rewards
+	MultiObjectiveAggregation string    // multi_objective_aggregation
+	RewardWeights             []float64 // reward_weights: what the rewarder weighs by; nil: unknown here, or all 1 with normalize_then_sum
+	RewardNames               []string  // of the reward functions, for figures; nil: their numbers
 	Optimizer                 rl.AdamWOptions
 	Schedule                  rl.ScheduleOptions
 }

@@ -235,6 +235,7 @@ func TestWholeGRPO(t *testing.T) {
 			o.PerDeviceTrainBatchSize, o.GradientAccumulationSteps, o.NumGenerations = a.BatchSize, a.Accumulation, a.Generations
 			o.NumIterations, o.MaxCompletionLength, o.Temperature = max(1, a.NumIterations), a.MaxCompletion, a.Temperature
 			o.Optimizer, o.Schedule = r.optimizer(), r.schedule()
+			o.RewardNames = []string{"reward"}
 			if a.Level != "" {
 				o.ImportanceSamplingLevel = a.Level
 			}
@@ -251,7 +252,7 @@ func TestWholeGRPO(t *testing.T) {
 			require.NoError(t, err)
 			// kl, entropy and clip ratios are means of micro-batch means there, over shuffled rows: not
 			// comparable figure by figure.
-			r.steps(t, trainer.Step, "reward", "reward_std", "frac_reward_zero_std", "completions/mean_length",
+			r.steps(t, trainer.Step, "reward", "reward_std", "rewards/reward/mean", "rewards/reward/std", "frac_reward_zero_std", "completions/mean_length",
 				"completions/clipped_ratio", "completions/min_length", "completions/mean_terminated_length", "completions/max_terminated_length")
 			p.finish(t, r, name)
 		})
