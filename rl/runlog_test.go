@@ -143,7 +143,7 @@ func TestResumedLogEqualsUnkilled(t *testing.T) {
 	for _, name := range []string{EventsFile, MetricsFile, TensorBoardFile} {
 		f, err := os.OpenFile(filepath.Join(killed, name), os.O_APPEND|os.O_WRONLY, 0)
 		require.NoError(t, err)
-		_, err = f.WriteString("torn")
+		_, err = f.WriteString(strings.Repeat("torn", 4000)) // longer than what the resumed run writes over it
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 	}
