@@ -140,6 +140,11 @@ func TestCompletionShape(t *testing.T) {
 			require.Contains(t, []int{3, 4}, len(top.(map[string]any)))
 		}
 	}
+	// A token that is drawn against all odds is listed beside the most probable ones.
+	odd := s.ask("/v1/completions", `{"prompt":"12 +","max_tokens":1,"logprobs":2,"temperature":0,"logit_bias":{"65":100}}`)
+	top := at(t, odd, "choices", 0, "logprobs", "top_logprobs", 0).(map[string]any)
+	require.Len(t, top, 3)
+	require.Equal(t, at(t, odd, "choices", 0, "logprobs", "token_logprobs", 0), top[text(t, odd, "choices", 0, "logprobs", "tokens", 0)])
 	require.EqualValues(t, 7, at(t, a, "usage", "prompt_tokens"), "a prompt counts once, not once per choice")
 	require.EqualValues(t, 20, at(t, a, "usage", "completion_tokens"))
 }
@@ -162,7 +167,7 @@ func TestEchoLogProbsOfTokenLists(t *testing.T) {
 	}
 	raw, _ := json.Marshal(lists)
 	for _, most := range []int{1, 0} {
-		a := s.ask("/v1/completions", fmt.Sprintf(`{"model":"base","prompt":%s,"echo":true,"logprobs":1,"max_tokens":%d,"temperature":0,"seed":1234}`, raw, most))
+		a := s.ask("/v1/completions", fmt.Sprintf(`{"model":"base","prompt":%s,"echo":true,"logprobs":1,"max_tokens":%d,"temperature":0,"seed":1234,"logit_bias":{"259":-100}}`, raw, most))
 		require.Len(t, at(t, a, "choices"), len(lists))
 		for i, ids := range lists {
 			c := at(t, a, "choices", i)
