@@ -75,7 +75,7 @@ func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
 // given tells whether an option came from the command line or the environment.
 func given(parsed *kong.Context, f *kong.Flag) bool {
 	for _, p := range parsed.Path {
-		if p.Flag != nil && p.Flag.Name == f.Name {
+		if p.Flag != nil && !p.Resolved && p.Flag.Name == f.Name {
 			return true
 		}
 	}

@@ -32,7 +32,7 @@ type demoSettings struct {
 
 func demo() demoSettings {
 	return demoSettings{steps: 200,
-		batch: 128, group: 8, maxTokens: 6, rank: 16, alpha: 32, rate: 2e-3, warmup: 5, evalSize: 500, evalTemp: 1, saveSteps: 40, logging: 5, rewardLimit: 10 * time.Second}
+		batch: 256, group: 8, maxTokens: 6, rank: 16, alpha: 32, rate: 2e-3, warmup: 5, evalSize: 500, evalTemp: 1, saveSteps: 40, logging: 5, rewardLimit: 10 * time.Second}
 }
 
 // demoCmd is what happens without a command.

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"graft/cmd/internal/launch"
@@ -323,13 +326,23 @@ func (t *training) finish(evalAfter *float64) error {
 
 // next says what to type now.
 func (t *training) next() {
-	dir := t.log.Dir()
-	t.c.talk.say(`run: %s
-next:
-  rltrain chat                       talk to it
-  rltrain eval --dataset … --reward … --compare-base
-  serve                              serve it over HTTP
-  rltrain export %s --output DIR    for PEFT, vLLM, llama.cpp`, dir, dir)
+	dir, rltrain, serve := t.log.Dir(), "rltrain", "serve"
+	if strings.Contains(os.Args[0], "go-build") { // started by go run
+		rltrain, serve = "go run ./cmd/rltrain", "go run ./cmd/serve"
+	}
+	t.c.talk.say("run: %s\nnext:", dir)
+	w := tabwriter.NewWriter(t.c.talk, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(w, "  %s chat\ttalk to it\n", rltrain)
+	fmt.Fprintf(w, "  %s\tserve it over HTTP as OpenAI does\n", serve)
+	fmt.Fprintf(w, "  %s eval --dataset ROWS.jsonl --reward exact --compare-base\tmeasure it against its base\n", rltrain)
+	if t.adapter != nil {
+		fmt.Fprintf(w, "  %s export %s --output ADAPTER\tfor PEFT and vLLM; --format gguf for llama.cpp\n", rltrain, dir)
+	}
+	if t.command == "demo" {
+		fmt.Fprintf(w, "  scripts/fetch-models.sh smollm2\tget a real model, and tune it the same way:\n")
+		fmt.Fprintf(w, "  %s grpo --model ~/.cache/graft/models/SmolLM2-135M-Instruct.Q4_1.gguf --dataset PROMPTS.jsonl --reward length:at_most=40\t\n", rltrain)
+	}
+	w.Flush()
 }
 
 func sized(n int64) launch.Bytes { return launch.Bytes(n) }
