@@ -39,6 +39,14 @@ func (b *body) fail(name, format string, args ...any) {
 	}
 }
 
+// keep keeps the first fault and reports whether there was one to keep.
+func (b *body) keep(fault *Fault) bool {
+	if fault != nil && b.fault == nil {
+		b.fault = fault
+	}
+	return fault != nil
+}
+
 // value is a field that is there and not null.
 func (b *body) value(name string) (any, bool) {
 	b.read = append(b.read, name)

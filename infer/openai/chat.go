@@ -41,27 +41,26 @@ func (s *Server) chatCompletions(c *call) {
 
 // readChat reads the request; the model it returns is in use until the job ends.
 func (s *Server) readChat(c *call) (*chatRequest, *Fault) {
-	b, fault := parseBody(c.http.PostBody())
-	if fault != nil {
-		return nil, fault
-	}
 	limit := s.engine.Options().MaxModelLen
-	r := &chatRequest{sampling: readSampling(b, s.vocab, limit)}
-	name := b.text("model", "")
-	r.logProbs = b.flag("logprobs", false)
-	r.TopLogProbs = int(b.integer("top_logprobs", 0, 0, maxLogProbs))
-	if r.TopLogProbs > 0 && !r.logProbs {
-		b.fail("top_logprobs", "top_logprobs needs logprobs true")
-	}
-	field := "max_completion_tokens"
-	if _, ok := b.value(field); !ok {
-		field = "max_tokens"
-	}
-	r.maxTokens = int(b.integer(field, -1, 1, int64(limit)))
-	b.ignore("max_tokens")
-	s.refuseChat(b)
-	r.prompt = s.readConversation(b)
-	if fault := b.done(); fault != nil {
+	r := &chatRequest{}
+	name, field := "", "max_completion_tokens"
+	fault := s.read(c, func(b *body) {
+		r.sampling = readSampling(b, s.vocab, limit)
+		name = b.text("model", "")
+		r.logProbs = b.flag("logprobs", false)
+		r.TopLogProbs = int(b.integer("top_logprobs", 0, 0, maxLogProbs))
+		if r.TopLogProbs > 0 && !r.logProbs {
+			b.fail("top_logprobs", "top_logprobs needs logprobs true")
+		}
+		if _, ok := b.value(field); !ok {
+			field = "max_tokens"
+		}
+		r.maxTokens = int(b.integer(field, -1, 1, int64(limit)))
+		b.ignore("max_tokens")
+		s.refuseChat(b)
+		r.prompt = s.readConversation(b)
+	})
+	if fault != nil {
 		return nil, fault
 	}
 	if r.maxTokens < 0 {

@@ -48,27 +48,27 @@ func (s *Server) completions(c *call) {
 
 // readCompletion reads the request; the model it returns is in use until the job ends.
 func (s *Server) readCompletion(c *call) (*completionRequest, *Fault) {
-	b, fault := parseBody(c.http.PostBody())
-	if fault != nil {
-		return nil, fault
-	}
 	limit := s.engine.Options().MaxModelLen
-	r := &completionRequest{sampling: readSampling(b, s.vocab, limit)}
-	name := b.text("model", "")
-	r.echo = b.flag("echo", false)
-	if _, ok := b.value("logprobs"); ok {
-		r.logProbs = true
-		r.TopLogProbs = int(b.integer("logprobs", 0, 0, maxLogProbs))
-	}
-	lowest := int64(1)
-	if r.echo {
-		lowest = 0
-	}
-	r.maxTokens = int(b.integer("max_tokens", 16, lowest, int64(limit)))
-	r.PromptLogProbs = r.echo && (r.logProbs || r.maxTokens == 0)
-	b.refuse("suffix", "the model is not asked to fill a middle", "")
-	r.prompts = s.readPrompts(b)
-	if fault := b.done(); fault != nil {
+	r := &completionRequest{}
+	name := ""
+	fault := s.read(c, func(b *body) {
+		r.sampling = readSampling(b, s.vocab, limit)
+		name = b.text("model", "")
+		r.echo = b.flag("echo", false)
+		if _, ok := b.value("logprobs"); ok {
+			r.logProbs = true
+			r.TopLogProbs = int(b.integer("logprobs", 0, 0, maxLogProbs))
+		}
+		lowest := int64(1)
+		if r.echo {
+			lowest = 0
+		}
+		r.maxTokens = int(b.integer("max_tokens", 16, lowest, int64(limit)))
+		r.PromptLogProbs = r.echo && (r.logProbs || r.maxTokens == 0)
+		b.refuse("suffix", "the model is not asked to fill a middle", "")
+		r.prompts = s.readPrompts(b)
+	})
+	if fault != nil {
 		return nil, fault
 	}
 	if n := len(r.prompts) * r.N; n > maxSequences {

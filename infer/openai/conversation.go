@@ -39,6 +39,9 @@ func (s *Server) readConversation(b *body) prompt {
 		b.fail("messages", "%s", renderMessage(err))
 		return prompt{}
 	}
+	if b.keep(s.oversized("messages", text)) {
+		return prompt{}
+	}
 	ids, err := s.encode(text, special)
 	if err != nil {
 		b.fail("messages", "%v", err)
@@ -96,11 +99,7 @@ func (s *Server) readMessages(b *body) []any {
 // readMessage checks a message and returns what the template sees: content as one text, arguments of
 // tool calls as objects, further fields as they are.
 func (s *Server) readMessage(m, request *body) *template.Map {
-	defer func() {
-		if m.fault != nil && request.fault == nil {
-			request.fault = m.fault
-		}
-	}()
+	defer func() { request.keep(m.fault) }()
 	role := m.text("role", "")
 	if m.fault == nil && !isIdentifier(role) {
 		m.fail("role", "%s is %q, want a role such as system, user, assistant or tool", m.path+"role", clip(role))
@@ -143,6 +142,9 @@ func (s *Server) readContent(m *body, v any) (text string, ok bool) {
 	case nil:
 		return "", false
 	case string:
+		if m.keep(s.oversized(m.path+"content", v)) {
+			return "", false
+		}
 		return s.tok.Protect(v), true
 	case []any:
 		texts := make([]string, 0, len(v))
@@ -158,12 +160,11 @@ func (s *Server) readContent(m *body, v any) (text string, ok bool) {
 				p.fail("type", "%stype is %q: this model reads text only", p.path, clip(kind))
 			}
 			texts = append(texts, p.text(kind, ""))
-			if p.fault != nil && m.fault == nil {
-				m.fault = p.fault
+			if m.keep(p.fault) {
 				return "", false
 			}
 		}
-		return s.tok.Protect(strings.Join(texts, "\n")), true
+		return s.readContent(m, strings.Join(texts, "\n"))
 	}
 	m.wrongType("content", v, "a string or an array of parts")
 	return "", false
@@ -185,8 +186,7 @@ func (s *Server) readToolCalls(m *body) []any {
 		if call.fault == nil && function == nil {
 			call.fail("function", "%sfunction is missing", call.path)
 		}
-		if call.fault != nil {
-			m.fault = call.fault
+		if m.keep(call.fault) {
 			return nil
 		}
 		arguments, _ := function.fields.Get("arguments")
@@ -232,17 +232,11 @@ func (s *Server) readTools(b *body, list []any) any {
 			tool.fail("function", "%sfunction is missing", tool.path)
 		} else if name := function.text("name", ""); name == "" || len(name) > 256 {
 			function.fail("name", "%sname has %d bytes, want 1 to 256", function.path, len(name))
-			b.nestedFault(function)
+			b.keep(function.fault)
 		}
-		b.nestedFault(tool)
+		b.keep(tool.fault)
 	}
 	return s.protect(list)
-}
-
-func (b *body) nestedFault(inner *body) {
-	if inner.fault != nil && b.fault == nil {
-		b.fault = inner.fault
-	}
 }
 
 // readKwargs refuses template variables that have fields of their own in the request.

@@ -50,20 +50,18 @@ func (s *Server) getModel(c *call, name string) {
 
 // tokenize answers POST /tokenize for a prompt or for messages, in vLLM's shape.
 func (s *Server) tokenize(c *call) {
-	b, fault := parseBody(c.http.PostBody())
-	if fault != nil {
-		c.fail(fault)
-		return
-	}
-	s.knownModel(b)
-	pieces := b.flag("return_token_strs", false)
 	var ids []int32
-	if _, chat := b.value("messages"); chat {
-		ids = s.readConversation(b).ids
-	} else {
-		ids = s.tokenizePrompt(b)
-	}
-	if fault := b.done(); fault != nil {
+	pieces := false
+	fault := s.read(c, func(b *body) {
+		s.knownModel(b)
+		pieces = b.flag("return_token_strs", false)
+		if _, chat := b.value("messages"); chat {
+			ids = s.readConversation(b).ids
+		} else {
+			ids = s.tokenizePrompt(b)
+		}
+	})
+	if fault != nil {
 		c.fail(fault)
 		return
 	}
@@ -107,28 +105,23 @@ func (s *Server) knownModel(b *body) {
 	if b.fault != nil {
 		return
 	}
-	e, fault := s.models.use(name)
-	if fault != nil {
-		b.fault = fault
-		return
+	if e, fault := s.models.use(name); !b.keep(fault) {
+		s.models.drop(e)
 	}
-	s.models.drop(e)
 }
 
 // detokenize answers POST /detokenize.
 func (s *Server) detokenize(c *call) {
-	b, fault := parseBody(c.http.PostBody())
+	var ids []int32
+	fault := s.read(c, func(b *body) {
+		s.knownModel(b)
+		const most = 1 << 20
+		ids = b.ids("tokens", most, s.vocab)
+		if _, ok := b.value("tokens"); !ok {
+			b.fail("tokens", "tokens is missing")
+		}
+	})
 	if fault != nil {
-		c.fail(fault)
-		return
-	}
-	s.knownModel(b)
-	const most = 1 << 20
-	ids := b.ids("tokens", most, s.vocab)
-	if _, ok := b.value("tokens"); !ok {
-		b.fail("tokens", "tokens is missing")
-	}
-	if fault := b.done(); fault != nil {
 		c.fail(fault)
 		return
 	}
@@ -160,18 +153,17 @@ func (s *Server) tokenizerInfo(c *call) {
 
 // loadAdapter answers POST /v1/load_lora_adapter.
 func (s *Server) loadAdapter(c *call) {
-	b, fault := parseBody(c.http.PostBody())
+	var name, path string
+	var inPlace bool
+	fault := s.read(c, func(b *body) {
+		name, path = b.text("lora_name", ""), b.text("lora_path", "")
+		inPlace = b.flag("load_inplace", false)
+		b.refuse("is_3d_lora_weight", "it is for mixtures of experts", false)
+		if name == "" || path == "" {
+			b.fail("lora_name", "lora_name and lora_path are both needed")
+		}
+	})
 	if fault != nil {
-		c.fail(fault)
-		return
-	}
-	name, path := b.text("lora_name", ""), b.text("lora_path", "")
-	inPlace := b.flag("load_inplace", false)
-	b.refuse("is_3d_lora_weight", "it is for mixtures of experts", false)
-	if name == "" || path == "" {
-		b.fail("lora_name", "lora_name and lora_path are both needed")
-	}
-	if fault := b.done(); fault != nil {
 		c.fail(fault)
 		return
 	}
@@ -186,17 +178,15 @@ func (s *Server) loadAdapter(c *call) {
 
 // unloadAdapter answers POST /v1/unload_lora_adapter.
 func (s *Server) unloadAdapter(c *call) {
-	b, fault := parseBody(c.http.PostBody())
+	name := ""
+	fault := s.read(c, func(b *body) {
+		name = b.text("lora_name", "")
+		b.ignore("lora_int_id")
+		if name == "" {
+			b.fail("lora_name", "lora_name is missing")
+		}
+	})
 	if fault != nil {
-		c.fail(fault)
-		return
-	}
-	name := b.text("lora_name", "")
-	b.ignore("lora_int_id")
-	if name == "" {
-		b.fail("lora_name", "lora_name is missing")
-	}
-	if fault := b.done(); fault != nil {
 		c.fail(fault)
 		return
 	}

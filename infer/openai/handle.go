@@ -90,6 +90,21 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	r.answer(c)
 }
 
+// read reads the body of a request by f. Few large ones are read at a time.
+func (s *Server) read(c *call, f func(*body)) *Fault {
+	raw := c.http.PostBody()
+	if len(raw) > heavyBody {
+		s.heavy <- struct{}{}
+		defer func() { <-s.heavy }()
+	}
+	b, fault := parseBody(raw)
+	if fault != nil {
+		return fault
+	}
+	f(b)
+	return b.done()
+}
+
 // finish sets what every answer has. A slow client may not hold a worker for ever.
 func (s *Server) finish(c *call) {
 	c.http.Response.Header.Set("X-Request-Id", c.id)

@@ -37,7 +37,9 @@ func hostile() []wrong {
 		{c, `{"prompt":[1,1e99]}`, 400, "prompt[1]"}, {c, `{"prompt":[18446744073709551616]}`, 400, "prompt"},
 		{c, `{"prompt":[[1],[2,-2]]}`, 400, "prompt[1][1]"}, {c, `{"prompt":["a",[1]],"n":200}`, 400, "n"},
 		{c, `{"prompt":[` + strings.Repeat(`"1",`, 1024) + `"1"]}`, 400, "prompt"},
-		{c, `{"prompt":"` + strings.Repeat("1 ", 600) + `"}`, 400, "max_tokens"},
+		{c, `{"prompt":"` + strings.Repeat("1 ", 600) + `"}`, 400, "max_tokens"}, {c, `{"prompt":["` + strings.Repeat("1 ", 100000) + `","1"]}`, 400, "prompt[0]"},
+		{h, `{"messages":[{"role":"user","content":"` + strings.Repeat("1 ", 100000) + `"}]}`, 400, "messages[0].content"},
+		{h, `{"messages":[{"role":"user","content":"` + strings.Repeat("1 ", 600) + `"}]}`, 400, "messages"},
 		{c, `{"prompt":[` + strings.Repeat(`1,`, 600) + `1]}`, 400, "prompt"},
 		{c, `{"prompt":"1","max_tokens":600}`, 400, "max_tokens"}, {c, `{"prompt":"1","max_tokens":512}`, 400, "max_tokens"},
 		{c, `{"prompt":"1","max_tokens":0}`, 400, "max_tokens"}, {c, `{"prompt":"1","max_tokens":5,"min_tokens":6}`, 400, "min_tokens"},
@@ -139,6 +141,29 @@ func TestTransportLimits(t *testing.T) {
 		require.Contains(t, string(resp.Body()), `{"error":{"message":`, c.name)
 		conn.Close()
 	}
+}
+
+// What is read from a large body takes many times its size: few are read at a time, small ones always.
+func TestLargeBodiesTakeTurns(t *testing.T) {
+	s := newSite(t, Options{}, infer.Options{})
+	for range maxHeavy {
+		s.server.heavy <- struct{}{}
+	}
+	large := make(chan int)
+	go func() {
+		body := `{"prompt":"1"` + strings.Repeat(" ", heavyBody) + `}`
+		conn := s.post("/tokenize", body, -1)
+		defer conn.Close()
+		var resp fasthttp.Response
+		_ = resp.Read(newReader(conn))
+		large <- resp.StatusCode()
+	}()
+	s.inside(1)
+	s.ask("/tokenize", `{"prompt":"1"}`)
+	s.inside(1)
+	<-s.server.heavy
+	require.Equal(t, 200, <-large)
+	<-s.server.heavy
 }
 
 func TestAPIKeys(t *testing.T) {

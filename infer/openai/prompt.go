@@ -39,6 +39,9 @@ func (s *Server) readPrompts(b *body) []prompt {
 		b.fail("prompt", "%d prompts, at most %d", len(list), maxPrompts)
 		return nil
 	}
+	if b.fault != nil {
+		return nil
+	}
 	out := make([]prompt, 0, len(list))
 	for i, v := range list {
 		at := "prompt"
@@ -57,6 +60,9 @@ func (s *Server) readPrompts(b *body) []prompt {
 func (s *Server) readPrompt(b *body, at string, v any, special bool) (p prompt, ok bool) {
 	switch v := v.(type) {
 	case string:
+		if b.keep(s.oversized(at, v)) {
+			return p, false
+		}
 		ids, err := s.encode(v, special)
 		if err != nil {
 			b.fail(at, "%s: %v", at, err)
@@ -65,11 +71,11 @@ func (s *Server) readPrompt(b *body, at string, v any, special bool) (p prompt, 
 		p = prompt{ids: ids, text: v, bos: s.addedBOS(ids, v)}
 	case []any:
 		if len(v) > s.engine.Options().MaxModelLen {
-			b.fault = tooLong(at, len(v), 0, s.engine.Options().MaxModelLen)
+			b.keep(tooLong(at, len(v), 0, s.engine.Options().MaxModelLen))
 			return p, false
 		}
 		ids := b.tokens(at, v, s.vocab)
-		if b.fault != nil {
+		if ids == nil && len(v) > 0 {
 			return p, false
 		}
 		p = prompt{ids: ids, text: s.tok.Decode(ids, false)}
@@ -82,6 +88,32 @@ func (s *Server) readPrompt(b *body, at string, v any, special bool) (p prompt, 
 		return p, false
 	}
 	return p, true
+}
+
+// slack is how much longer a text may be before it is normalized: composing characters, dropping
+// spaces.
+const slack = 4
+
+// oversized refuses a text that can not fit into the context whatever its tokens are, before time is
+// spent on finding them.
+func (s *Server) oversized(field, text string) *Fault {
+	limit := s.engine.Options().MaxModelLen
+	if len(text)/slack/s.longest <= limit {
+		return nil
+	}
+	f := invalid(field, "This model's maximum context length is %d tokens, and a text of %d bytes has more. Shorten it.", limit, len(text))
+	f.Code = "context_length_exceeded"
+	return f
+}
+
+// longestToken is the most bytes that one token stands for.
+func longestToken(tok *tokenizer.Tokenizer) int {
+	longest := 1
+	for id := range int32(tok.VocabSize()) {
+		piece, _ := tok.Token(id)
+		longest = max(longest, len(piece), len(tok.Bytes(id)))
+	}
+	return longest
 }
 
 // addedBOS reports whether ids begin with a BOS that is not in the text.

@@ -209,11 +209,7 @@ func (s *sampling) readStream(b *body) {
 }
 
 // nested ends the reading of an object within b.
-func (b *body) nested(inner *body) {
-	if fault := inner.done(); fault != nil && b.fault == nil {
-		b.fault = fault
-	}
-}
+func (b *body) nested(inner *body) { b.keep(inner.done()) }
 
 // settleLength fixes max_tokens now that the prompt's length is known: the rest of the context, or of
 // the pages, when the request left it open.

@@ -52,6 +52,8 @@ const (
 	defaultMaxConnections = 1024
 	defaultStallTimeout   = 2 * time.Minute
 	maxHeaderBytes        = 16 << 10
+	heavyBody             = 256 << 10 // a larger body waits for a place before it is read
+	maxHeavy              = 2         // since what is read from it takes many times its size
 )
 
 // Server answers requests. New makes it, Serve runs it, Shutdown ends it.
@@ -59,6 +61,7 @@ type Server struct {
 	engine   *infer.Engine
 	tok      *tokenizer.Tokenizer
 	vocab    int
+	longest  int                // bytes of a token
 	template *template.Template // nil: the model has none
 	source   string             // of the template
 	opt      Options
@@ -69,9 +72,10 @@ type Server struct {
 	metrics  metrics
 	log      *log.Logger
 
-	base context.Context // ends every request
-	halt context.CancelFunc
-	gate gate // requests and streams under way
+	base  context.Context // ends every request
+	halt  context.CancelFunc
+	gate  gate          // requests and streams under way
+	heavy chan struct{} // places for reading large bodies
 }
 
 // New makes a server on an engine with a tokenizer.
@@ -80,6 +84,8 @@ func New(e *infer.Engine, opt Options) (*Server, error) {
 	if s.tok == nil {
 		return nil, errors.New("openai: the model has no tokenizer, and requests speak in text; use a model file that holds one")
 	}
+	s.longest = longestToken(s.tok)
+	s.heavy = make(chan struct{}, maxHeavy)
 	s.source = opt.ChatTemplate
 	if s.source == "" {
 		s.source = s.tok.ChatTemplate()
