@@ -11,7 +11,7 @@ import (
 type dpoCmd struct {
 	modelOptions
 	datasetOptions
-	MaxLength            int       `help:"Most tokens of a prompt with a completion; 0: as many as fit." default:"1024" placeholder:"N" group:"data"`
+	MaxLength            int       `help:"Most tokens of a prompt with a completion; 0: what fits, at most 1024." placeholder:"N" group:"data"`
 	Beta                 float64   `help:"How strongly the policy is held to the reference." default:"0.1" placeholder:"BETA" group:"dpo"`
 	LossType             []string  `help:"sigmoid, hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, aot, aot_unpaired, apo_zero, apo_down, discopop, sft, sigmoid_norm; several are added up." default:"sigmoid" placeholder:"NAME,…" group:"dpo"`
 	LossWeights          []float64 `help:"Factors of several losses." placeholder:"W,…" group:"dpo"`
@@ -93,7 +93,7 @@ func (d *dpoCmd) Run(c *console) (err error) {
 		return err
 	}
 	t.optim, o = d.optimizerOptions, d.options()
-	t.sizes.policy, t.sizes.reference = d.size(n, train, held), d.Full
+	t.sizes.policy, t.needsReference = d.size(n, train, held), true
 	t.sizes.rows = rowsText(n, "pairs", longestOf(append(append([]rl.Preference(nil), train...), held...), func(p rl.Preference) int { return max(len(p.Chosen.Tokens), len(p.Rejected.Tokens)) }))
 	u := &tuning{training: t, rows: len(train), held: len(held), what: "chosen more probable",
 		measure: func(ctx context.Context) (float64, error) { return loop.Preferred(ctx, t.policy, held, n) },

@@ -129,7 +129,7 @@ func (g *grpoCmd) Run(c *console) (err error) {
 	if err := rewards.Prepare(c.stop.ctx, judge.Rewards); err != nil {
 		return err
 	}
-	t := &training{c: c, command: "grpo", model: g.modelOptions, lora: g.loraOptions, run: g.runOptions, figure: "reward", sampled: true}
+	t := &training{c: c, command: "grpo", model: g.modelOptions, lora: g.loraOptions, run: g.runOptions, figure: "reward", sampled: true, needsReference: g.Beta != 0}
 	defer func() {
 		if closing := t.close(); err == nil {
 			err = closing

@@ -68,7 +68,7 @@ func (p *planCmd) Run(c *console) error {
 		return p.print(c, s)
 	}
 	t := &training{c: c, command: p.Command, model: p.modelOptions, lora: p.loraOptions, session: s}
-	t.optim.GradientCheckpointing = p.GradientCheckpointing
+	t.optim.GradientCheckpointing, t.needsReference = p.GradientCheckpointing, p.Command == "dpo"
 	if err := t.trained(); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (p *planCmd) size(t *training) (*infer.Options, error) {
 	case "dpo":
 		o := dpo.DefaultOptions()
 		o.PerDeviceTrainBatchSize = p.PerDeviceTrainBatchSize
-		t.sizes.policy, t.sizes.reference = o.PolicySize(p.MaxPromptLength, p.MaxCompletionLength), p.Full
+		t.sizes.policy = o.PolicySize(p.MaxPromptLength, p.MaxCompletionLength)
 	default:
 		o := grpo.DefaultOptions()
 		o.NumGenerations, o.PerDeviceTrainBatchSize, o.GradientAccumulationSteps = p.NumGenerations, p.PerDeviceTrainBatchSize, p.GradientAccumulationSteps

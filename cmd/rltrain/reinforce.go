@@ -63,7 +63,6 @@ func (r *reinforcement) prepare() error {
 	r.sizes.rows = fmt.Sprintf("%d completions of %d+%d tokens", g.PerDeviceTrainBatchSize, longest(r.train), g.MaxCompletionLength)
 	r.sizes.least = max(r.sizes.policy.Pages, paged.PagesFor(length))
 	r.sizes.pages = pagesOf(seqs, g.NumGenerations, prompt, g.MaxCompletionLength)
-	r.sizes.reference = g.Full && g.Beta != 0
 	r.sizes.sequences = batch
 	for _, w := range r.judge.Rewards {
 		r.rewards = append(r.rewards, w.Func.Name())

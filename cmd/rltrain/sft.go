@@ -12,7 +12,7 @@ type sftCmd struct {
 	modelOptions
 	datasetOptions
 	CompletionColumn   string `help:"Column of the completion; default: completion, else answer, else solution." placeholder:"NAME" group:"data"`
-	MaxLength          int    `help:"Most tokens of a row; 0: as many as fit." default:"1024" placeholder:"N" group:"data"`
+	MaxLength          int    `help:"Most tokens of a row; 0: what fits, at most 1024." placeholder:"N" group:"data"`
 	CompletionOnlyLoss bool   `help:"Learn completions and assistant messages only; otherwise every token." default:"true" negatable:"" group:"sft"`
 	LossType           string `help:"nll, or dft (dynamic fine-tuning)." default:"nll" enum:"nll,dft" placeholder:"NAME" group:"sft"`
 	ShuffleDataset     bool   `help:"Take rows in an order that seed and epoch decide." default:"true" negatable:"" group:"sft"`

@@ -35,7 +35,9 @@ type training struct {
 	optim   optimizerOptions
 	run     runOptions
 	figure  string // what the curve shows: "reward", "loss", "rewards/accuracies"
-	sampled bool   // the run samples: its summary has rewards, its lines the mismatch
+	// needsReference: full fine-tuning compares with the model as it was.
+	needsReference bool
+	sampled        bool // the run samples: its summary has rewards, its lines the mismatch
 
 	session *session
 	sizes   sizes
@@ -88,11 +90,7 @@ func (t *training) plan(engine *infer.Options) *infer.Options {
 		p.Add("gradients", s.adapter, "of the adapter", "")
 	}
 	p.Add("moments", rl.AdamWBytes(s.lengths...), "two a parameter", "")
-	if s.reference {
-		if n, err := t.session.source.Files.WeightBytes(t.session.backend.PackedBytes); err == nil {
-			p.Add("reference", n/2, "the model as it was, for beta", "set --beta 0 or train an adapter")
-		}
-	}
+	p.Add("reference", s.reference, "the model as it was", "set --beta 0 (grpo), or train an adapter")
 	size := s.policy
 	size.Keep, size.Threads = t.keep, t.session.backend.Threads()
 	what := fmt.Sprintf("%s: %d rows, keeping %s", s.rows, size.Rows, map[model.Keep]string{model.KeepAll: "all layers", model.KeepInputs: "each layer's input"}[t.keep])
@@ -116,8 +114,10 @@ func (t *training) plan(engine *infer.Options) *infer.Options {
 func (t *training) trained() error {
 	files, be := t.session.source.Files, t.session.backend
 	if t.lora.Full {
-		lengths, err := launch.TrainedLengths(files, be)
-		t.sizes.lengths = lengths
+		var err error
+		if t.sizes.lengths, err = launch.TrainedLengths(files, be); err == nil && t.needsReference {
+			t.sizes.reference, err = launch.ReferenceBytes(t.session.source, be)
+		}
 		return err
 	}
 	var shape launch.Shape
@@ -159,7 +159,7 @@ func (t *training) load(engine *infer.Options) error {
 			return err
 		}
 	}
-	if t.sizes.reference {
+	if t.sizes.reference > 0 {
 		if t.policy.Reference, err = launch.Reference(s.source, s.loaded.Arena); err != nil {
 			return err
 		}
@@ -334,8 +334,8 @@ func (t *training) next() {
 	w := tabwriter.NewWriter(t.c.talk, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(w, "  %s chat\ttalk to it\n", rltrain)
 	fmt.Fprintf(w, "  %s\tserve it over HTTP as OpenAI does\n", serve)
-	fmt.Fprintf(w, "  %s eval --dataset ROWS.jsonl --reward exact --compare-base\tmeasure it against its base\n", rltrain)
 	if t.adapter != nil {
+		fmt.Fprintf(w, "  %s eval --dataset ROWS.jsonl --reward exact --compare-base\tmeasure it against its base\n", rltrain)
 		fmt.Fprintf(w, "  %s export %s --output ADAPTER\tfor PEFT and vLLM; --format gguf for llama.cpp\n", rltrain, dir)
 	}
 	if t.command == "demo" {

@@ -189,7 +189,7 @@ type sizes struct {
 	least     int           // pages it cannot do without
 	adapter   int64         // bytes of trained pairs
 	lengths   []int         // floats of each trained parameter
-	reference bool          // a second, frozen copy of the model
+	reference int64         // bytes of a second, frozen copy of the model; 0: none
 	rank      int           // columns of the widest pair
 	sequences int           // sampled in one step, for the progress line
 }

@@ -103,7 +103,7 @@ func (t *training) maxLength(option int) (int, error) {
 		return 0, usage("--max-length %d: the model is loaded for %d positions; raise --max-model-len", option, limit)
 	}
 	if option == 0 {
-		return limit, nil
+		return min(limit, 1024), nil
 	}
 	return option, nil
 }

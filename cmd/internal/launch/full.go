@@ -48,6 +48,17 @@ func TrainedLengths(f *model.Files, be kernels.Backend) ([]int, error) {
 	return out, nil
 }
 
+// ReferenceBytes is what Reference will take.
+func ReferenceBytes(s *Source, be kernels.Backend) (int64, error) {
+	files, err := openFiles(s.Model, model.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer files.Close()
+	n, err := files.WeightBytes(be.PackedBytes)
+	return n + ropeBytes(&files.Config, 0), err
+}
+
 // Reference loads the model once more, frozen, beside the one that is trained.
 func Reference(s *Source, arena *weights.Arena) (*model.Model, error) {
 	files, err := openFiles(s.Model, model.Options{})

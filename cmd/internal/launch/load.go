@@ -64,16 +64,24 @@ func (p *Plan) AddWeights(s *Source, be kernels.Backend, o model.Options) error 
 	if o.Trained {
 		p.Add("weight gradients", n, "full fine-tuning", "train an adapter instead of the whole model")
 	}
-	context := o.Context
-	if context == 0 {
-		context = min(c.Context, 8192)
-	}
-	var tables int64
-	for _, r := range c.Ropes {
-		tables += int64(context) * int64(r.Dims) * 4
-	}
-	p.Add("rope", tables, fmt.Sprintf("%d positions", context), "")
+	p.Add("rope", ropeBytes(c, o.Context), fmt.Sprintf("%d positions", positions(c, o.Context)), "")
 	return nil
+}
+
+// positions is the length of the rotary tables: what is asked for, or the model's own up to 8192.
+func positions(c *model.Config, context int) int {
+	if context > 0 {
+		return context
+	}
+	return min(c.Context, 8192)
+}
+
+func ropeBytes(c *model.Config, context int) int64 {
+	var n int64
+	for _, r := range c.Ropes {
+		n += int64(positions(c, context)) * int64(r.Dims) * 4
+	}
+	return n
 }
 
 // Shape is an adapter before it is made: what it takes and how wide its widest pair is.
