@@ -51,7 +51,7 @@ func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, errUsage{err}
+		return nil, errUsage{nearestCommand(args, err)}
 	}
 	var flags []*kong.Flag
 	for _, group := range parsed.Selected().AllFlags(false) {
@@ -191,11 +191,11 @@ func (o *options) withCommand(args []string) []string {
 	if !ok {
 		return args
 	}
-	for i, a := range args {
-		if strings.HasPrefix(a, "-") || i > 0 && args[i-1] == "--config" {
+	for _, a := range args {
+		if !slices.Contains(commandNames(), a) {
 			continue
 		}
-		if a != command && a != "plan" && a != "eval" {
+		if a != command {
 			o.err = fmt.Errorf("--config %s is for %q, not for %q", o.path, command, a)
 		}
 		return args
@@ -287,4 +287,27 @@ func editDistance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// commandNames lists the commands.
+func commandNames() []string {
+	var names []string
+	if parser, err := newParser(&commands{}, &console{out: io.Discard}); err == nil {
+		for _, child := range parser.Model.Children {
+			names = append(names, child.Name)
+		}
+	}
+	return names
+}
+
+// nearestCommand explains a first word that is no command.
+func nearestCommand(args []string, err error) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || slices.Contains(commandNames(), args[0]) {
+		return err
+	}
+	hint := ""
+	if near, ok := nearestName(args[0], commandNames()); ok {
+		hint = fmt.Sprintf(" Did you mean %s?", near)
+	}
+	return fmt.Errorf("no command is called %s.%s There are: %s", args[0], hint, strings.Join(commandNames(), ", "))
 }

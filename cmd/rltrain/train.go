@@ -128,7 +128,9 @@ func (t *training) trained() error {
 	case t.session.source.Adapter != "":
 		shape, err = launch.AdapterFileShape(t.session.source.Adapter, be)
 	default:
-		shape, err = launch.AdapterShape(&files.Config, be, t.lora.config(""))
+		if shape, err = launch.AdapterShape(&files.Config, be, t.lora.config("")); err != nil {
+			err = errUsage{err}
+		}
 	}
 	if err != nil {
 		return err

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// parsed returns the GRPO command that arguments make.
+func parsed(t *testing.T, args ...string) (*grpoCmd, error) {
+	t.Helper()
+	var tree commands
+	_, err := parse(&tree, args, &console{out: os.Stderr, talk: newTalk(os.Stderr)})
+	return &tree.GRPO, err
+}
+
+func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
+	config := file(t, "c.yaml", "model: from-file\nmax_steps: 1\nlora-r: 2\nreward: ['length:at_most=3,unit=words', math]\nfull: false\n")
+	t.Setenv("GRAFT_MAX_STEPS", "5")
+	t.Setenv("GRAFT_LORA_R", "6")
+	g, err := parsed(t, "grpo", "--config", config, "--lora_r=7")
+	require.NoError(t, err)
+	assert.Equal(t, "from-file", g.Model)
+	assert.Equal(t, 5, g.MaxSteps, "the environment is stronger than the file")
+	assert.Equal(t, 7, g.LoraR, "the flag is stronger than both, underscores and all")
+	assert.Equal(t, []string{"length:at_most=3,unit=words", "math"}, g.Reward, "a comma belongs to the reward")
+}
+
+func TestFileMistakesNameLineAndNearest(t *testing.T) {
+	for text, want := range map[string]string{
+		"model: a\nmax_stepz: 3\n":               "line 2: no option is called max_stepz; did you mean max_steps?",
+		"model: a\nmodel: b\n":                   "model",
+		"model: a\nmax-steps: 1\nmax_steps: 2\n": "line 3: max-steps was given in line 2 already",
+		"lora:\n  r: 3\n":                        "options are one level deep",
+		"- 1\n":                                  "want options as NAME: VALUE",
+		"max_steps: many\n":                      "max-steps",
+		"command: sft\n":                         `is for "sft", not for "grpo"`,
+	} {
+		_, err := parsed(t, "grpo", "--config", file(t, "c.yaml", text))
+		require.ErrorContains(t, err, want, text)
+		assert.ErrorAs(t, err, &errUsage{}, text)
+	}
+}
+
+func TestUsageMistakesExitWithTwo(t *testing.T) {
+	data := sums(t, 4)
+	base := []string{"grpo", "--model", "tiny", "--dataset", data, "--reward", "exact"}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"grpo", "--max-stepz", "3"}, "--max-steps"},
+		{[]string{"gropo"}, "no command is called gropo. Did you mean grpo?"},
+		{[]string{"grpo", "--dataset", data, "--reward", "exact"}, "--model is missing"},
+		{[]string{"grpo", "--model", "tiny", "--reward", "exact"}, "--dataset is missing"},
+		{[]string{"grpo", "--model", "tiny", "--dataset", data}, "--reward is missing"},
+		{append(base, "--temperature", "0"), "--temperature is 0, want 0.0001 to 100"},
+		{append(base, "--temperature", "NaN"), "--temperature is NaN"},
+		{append(base, "--lora-r", "0"), "--lora-r is 0, want 1 to 512"},
+		{append(base, "--learning-rate=-1"), "--learning-rate is -1"},
+		{append(base, "--learning-rate", "Inf"), "--learning-rate is +Inf"},
+		{append(base, "--num-generations", "1"), "--num-generations is 1, want 2"},
+		{append(base, "--num-generations", "3"), "do not divide into groups of num_generations 3"},
+		{append(base, "--loss-type", "ppo"), "loss-type"},
+		{append(base, "--lr-scheduler-type", "wavy"), "wavy"},
+		{append(base, "--full", "--lora-r", "4"), "--lora-r has no effect with --full"},
+		{append(base, "--adapter", "x", "--lora-r", "4"), "--lora-r has no effect with --adapter"},
+		{append(base, "--max-steps", "3", "--num-train-epochs", "2"), "--num-train-epochs has no effect with --max-steps"},
+		{append(base, "--warmup-steps", "3", "--warmup-ratio", "0.1"), "--warmup-ratio has no effect"},
+		{append(base, "--vespo-k-pos", "3"), "--vespo-k-pos has no effect but with --loss-type vespo"},
+		{append(base, "--use-bias-correction-kl"), "--use-bias-correction-kl has no effect with --beta 0"},
+		{append(base, "--loss-type", "cispo", "--epsilon", "0.1"), "--epsilon has no effect with --loss-type cispo"},
+		{append(base, "--memory-limit", "4 apples"), "amount of memory"},
+		{append(base, "--reward", "exakt"), "did you mean exact?"},
+		{append(base, "--reward-weights", "1,2"), "--reward-weights has 2 numbers for 1 rewards"},
+		{append(base, "--eval-size", "0", "--eval-dataset", data), "--eval-dataset has no effect"},
+		{append(base, "--eval-size", "4"), "leave nothing to train on"},
+		{append(base, "--max-completion-length", "600"), "leaves no room for a prompt in the 512 positions"},
+		{append(base, "--max-model-len", "100000"), "was made for 512 positions"},
+		{append(base, "--target-modules", "q_porj"), "q_porj"},
+		{[]string{"eval", "--model", "tiny", "--dataset", data, "--reward", "exact", "--top-k", "3"}, "have no effect"},
+		{[]string{"eval", "--model", "tiny", "--dataset", data, "--reward", "exact", "--compare-base"}, "--compare-base needs an --adapter"},
+		{[]string{"dpo", "--model", "tiny", "--dataset", data, "--discopop-tau", "1"}, "--discopop-tau has no effect"},
+		{[]string{"tokenize", "--model", "tiny", "--skip-special"}, "--skip-special is for --decode"},
+		{[]string{"resume", t.TempDir()}, "is not a run"},
+	} {
+		r := rltrain(t, "", c.args...)
+		assert.Contains(t, r.err, c.want, "%v", c.args)
+		assert.Equal(t, exitUsage, r.code, "%v\n%s", c.args, r.err)
+		assert.Empty(t, r.out, "stdout is for data: %v", c.args)
+	}
+}
+
+func TestHelpIsOnStandardOutput(t *testing.T) {
+	for _, args := range [][]string{{"-h"}, {"grpo", "-h"}, {"reward", "test", "--help"}, {"plan", "-h"}} {
+		r := rltrain(t, "", args...)
+		assert.Equal(t, exitDone, r.code)
+		assert.Contains(t, r.out, "Usage: rltrain")
+		assert.Empty(t, r.err)
+	}
+	assert.Contains(t, ok(t, "version").out, "rltrain")
+}
+
+func TestConfigOfARunIsReloadable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	ok(t, quick(t, dir, "--max-steps", "1", "--eval-size", "0", "--beta", "0.01")...)
+	again := filepath.Join(t.TempDir(), "again")
+	r := ok(t, "--config", filepath.Join(dir, "config.yaml"), "--output-dir", again, "--json")
+	first, second := summaryFile(t, dir), summaryFile(t, again)
+	assert.Equal(t, first["adapter_sha256"], second["adapter_sha256"], "the file holds all that decides the result")
+	assert.Equal(t, second["adapter_sha256"], summary(t, r)["adapter_sha256"])
+}

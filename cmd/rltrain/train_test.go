@@ -1,0 +1,193 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func summaryFile(t *testing.T, dir string) map[string]any {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "summary.json"))
+	require.NoError(t, err)
+	var s map[string]any
+	require.NoError(t, json.Unmarshal(raw, &s))
+	return s
+}
+
+func TestRunLeavesWhatItPromises(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	r := ok(t, quick(t, dir)...)
+	s := summary(t, r)
+	for _, name := range []string{"steps", "tokens_sampled", "tokens_trained", "reward_first", "reward_last", "eval_before", "eval_after", "mismatch_tokens",
+		"mismatch_max", "seconds", "sample_seconds", "train_seconds", "reward_seconds", "planned_bytes", "peak_bytes", "bytes_synced", "adapter_sha256"} {
+		assert.Contains(t, s, name)
+	}
+	assert.EqualValues(t, 4, s["steps"])
+	assert.EqualValues(t, 0, s["mismatch_tokens"])
+	assert.EqualValues(t, 0, s["bytes_synced"])
+	assert.Positive(t, s["tokens_trained"])
+	assert.Equal(t, s["planned_bytes"], s["peak_bytes"], "the plan is exact")
+	assert.Equal(t, s, summaryFile(t, dir))
+	assert.Contains(t, r.err, "mismatch 0/")
+	assert.Contains(t, r.err, "95 % interval")
+	for _, name := range []string{"config.yaml", "metrics.jsonl", "events.log", "completions.parquet", "adapter/adapter_config.json", "adapter/adapter_model.safetensors", "checkpoint-4"} {
+		assert.True(t, exists(filepath.Join(dir, name)))
+	}
+
+	// What it left can be used, and by default it is.
+	runs := filepath.Dir(dir)
+	chat := rltrain(t, "11+12=\n", "chat", "--runs", runs)
+	require.Equal(t, exitDone, chat.code, chat.err)
+	assert.NotEmpty(t, strings.TrimSpace(chat.out))
+	list := ok(t, "runs", runs)
+	assert.Contains(t, list.out, "done")
+	eval := summary(t, ok(t, "eval", "--runs", runs, "--dataset", sums(t, 20), "--reward", "exact", "--max-completion-length", "6", "--compare-base", "--json"))
+	assert.Contains(t, eval, "interval")
+	assert.EqualValues(t, 20, eval["prompts"])
+	for format, file := range map[string]string{"peft": "adapter_config.json", "gguf": ""} {
+		to := filepath.Join(t.TempDir(), "export")
+		assert.Contains(t, ok(t, "export", dir, "--output", to, "--format", format).err, "equal bit for bit")
+		assert.True(t, exists(filepath.Join(to, file)))
+		score := rltrain(t, `{"text":"1+2="}`, "score", "--model", "tiny", "--adapter", to)
+		require.Equal(t, exitDone, score.code, score.err)
+		assert.Equal(t, rltrain(t, `{"text":"1+2="}`, "score", "--runs", runs).out, score.out, "the export computes the same")
+		assert.NotEqual(t, rltrain(t, `{"text":"1+2="}`, "score", "--model", "tiny").out, score.out)
+	}
+}
+
+func TestResultDoesNotDependOnThreadsMemoryOrBatchWidth(t *testing.T) {
+	hash := func(more ...string) any {
+		dir := filepath.Join(t.TempDir(), "run")
+		return summary(t, ok(t, quick(t, dir, append([]string{"--eval-size", "0"}, more...)...)...))["adapter_sha256"]
+	}
+	want := hash("--threads", "1")
+	assert.Equal(t, want, hash("--threads", "3"))
+	assert.Equal(t, want, hash("--max-num-seqs", "2"))
+	assert.Equal(t, want, hash("--gradient-checkpointing"))
+	assert.NotEqual(t, want, hash("--seed", "7"))
+}
+
+// waitFor polls until a path exists.
+func waitFor(t *testing.T, path string) {
+	t.Helper()
+	for range 3000 {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s did not appear", path)
+}
+
+func TestKilledAndInterruptedRunsEndAsUnkilledOnes(t *testing.T) {
+	args := func(dir string) []string { return quick(t, dir, "--max-steps", "12") }
+	whole := filepath.Join(t.TempDir(), "whole")
+	want := summary(t, ok(t, args(whole)...))
+
+	killed := filepath.Join(t.TempDir(), "killed")
+	cmd, _ := program(t, args(killed)...)
+	waitFor(t, filepath.Join(killed, "checkpoint-2"))
+	require.NoError(t, cmd.Process.Kill())
+	cmd.Wait()
+	require.NoFileExists(t, filepath.Join(killed, "summary.json"), "a killed run does not look whole")
+	assert.Contains(t, ok(t, "runs", filepath.Dir(killed)).out, "resume")
+	// Another value of an option that decides the result is refused.
+	other := rltrain(t, "", "resume", killed, "--learning-rate", "5e-3")
+	assert.Equal(t, exitFailed, other.code)
+	assert.Contains(t, other.err, "learning_rate: 0.001 in the checkpoint, 0.005 now")
+	got := summary(t, ok(t, "resume", killed, "--json", "--threads", "1"))
+	for _, name := range []string{"adapter_sha256", "steps", "tokens_sampled", "tokens_trained", "reward_first", "reward_last", "eval_before", "eval_after"} {
+		assert.Equal(t, want[name], got[name], name)
+	}
+	again := rltrain(t, "", "resume", killed)
+	assert.Equal(t, exitFailed, again.code)
+	assert.Contains(t, again.err, "is done")
+
+	stopped := filepath.Join(t.TempDir(), "stopped")
+	cmd, errs := program(t, args(stopped)...)
+	waitFor(t, filepath.Join(stopped, "checkpoint-1"))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	err := cmd.Wait()
+	require.Error(t, err)
+	assert.Equal(t, exitStopped, cmd.ProcessState.ExitCode(), errs.String())
+	assert.Contains(t, errs.String(), "rltrain resume "+stopped)
+	assert.Equal(t, want["adapter_sha256"], summary(t, ok(t, "grpo", "--resume", stopped, "--json"))["adapter_sha256"])
+}
+
+func TestDamagedCheckpointIsPassedOver(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	want := summary(t, ok(t, quick(t, dir)...))
+	require.NoError(t, os.Remove(filepath.Join(dir, "summary.json")))
+	file := filepath.Join(dir, "checkpoint-4", "optimizer.bin")
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	raw[len(raw)/2] ^= 1
+	require.NoError(t, os.WriteFile(file, raw, 0o644))
+	r := ok(t, "resume", dir, "--json")
+	assert.Contains(t, r.err, "checkpoint-4")
+	assert.Contains(t, r.err, "resumed at step 3")
+	assert.Equal(t, want["adapter_sha256"], summary(t, r)["adapter_sha256"])
+}
+
+func TestSeveralStepsOnOneBatchResumeToo(t *testing.T) {
+	more := []string{"--num-iterations", "2", "--steps-per-generation", "2", "--beta", "0.02", "--max-steps", "8", "--save-steps", "3"}
+	want := summary(t, ok(t, quick(t, filepath.Join(t.TempDir(), "whole"), more...)...))
+	assert.EqualValues(t, 0, want["mismatch_tokens"])
+	dir := filepath.Join(t.TempDir(), "run")
+	ok(t, quick(t, dir, more...)...)
+	require.NoError(t, os.Remove(filepath.Join(dir, "summary.json")))
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "checkpoint-8")))
+	r := ok(t, "resume", dir, "--json")
+	assert.Contains(t, r.err, "resumed at step 4", "a checkpoint waits until its batch is used up")
+	assert.Equal(t, want["adapter_sha256"], summary(t, r)["adapter_sha256"])
+}
+
+func TestTuningOnRows(t *testing.T) {
+	var pairs strings.Builder
+	for i := range 30 {
+		pairs.WriteString(`{"prompt":[{"role":"user","content":"` + string(rune('1'+i%8)) + `+1="}],"chosen":[{"role":"assistant","content":"` +
+			string(rune('2'+i%8)) + `"}],"rejected":[{"role":"assistant","content":"0"}]}` + "\n")
+	}
+	for _, c := range []struct {
+		command, data string
+		more          []string
+	}{
+		{"sft", sums(t, 40), nil},
+		{"sft", sums(t, 40), []string{"--full"}},
+		{"dpo", file(t, "pairs.jsonl", pairs.String()), nil},
+		{"dpo", file(t, "pairs.jsonl", pairs.String()), []string{"--full", "--gradient-accumulation-steps", "2"}},
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		args := append([]string{c.command, "--model", "tiny", "--dataset", c.data, "--max-steps", "5", "--save-steps", "2", "--per-device-train-batch-size", "4",
+			"--learning-rate", "1e-4", "--eval-size", "8", "--output-dir", dir, "--json"}, c.more...)
+		want := summary(t, ok(t, args...))
+		assert.Equal(t, want["planned_bytes"], want["peak_bytes"], "%s %v: the plan is exact", c.command, c.more)
+		require.NoError(t, os.Remove(filepath.Join(dir, "summary.json")))
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "checkpoint-5")))
+		got := summary(t, ok(t, "resume", dir, "--json"))
+		assert.Equal(t, want["adapter_sha256"], got["adapter_sha256"], "%s %v resumes exactly", c.command, c.more)
+		if c.command == "sft" {
+			assert.Less(t, want["eval_after"], want["eval_before"], "the loss on held-out rows falls")
+		}
+		if c.more != nil {
+			r := rltrain(t, "1+1=\n", "chat", "--model", filepath.Join(dir, "model.gguf"))
+			assert.Equal(t, exitDone, r.code, r.err)
+		}
+	}
+}
+
+func TestDemoRunsShort(t *testing.T) {
+	runs := t.TempDir()
+	s := summary(t, ok(t, "--runs", runs, "--max-steps", "2", "--json"))
+	assert.EqualValues(t, 2, s["steps"])
+	assert.EqualValues(t, 0, s["mismatch_tokens"])
+	assert.Equal(t, s["planned_bytes"], s["peak_bytes"])
+}
