@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTokenizeAndBack(t *testing.T) {
+	r := rltrain(t, `{"text":"37+58="}`+"\n\n"+`{"text":"<|end|>"}`+"\n"+`{"text":"<|end|>","plain_text":true}`+"\n", "tokenize", "--model", "tiny")
+	require.Equal(t, exitDone, r.code, r.err)
+	lines := strings.Split(strings.TrimSpace(r.out), "\n")
+	require.Len(t, lines, 3, "blank lines are passed over")
+	var special, plain struct{ IDs []int32 }
+	require.NoError(t, json.Unmarshal([]byte(lines[1]), &special))
+	require.NoError(t, json.Unmarshal([]byte(lines[2]), &plain))
+	assert.Len(t, special.IDs, 1)
+	assert.Greater(t, len(plain.IDs), 1)
+
+	back := rltrain(t, lines[0]+"\n"+lines[2]+"\n", "tokenize", "--model", "tiny", "--decode")
+	assert.Equal(t, `{"text":"37+58="}`+"\n"+`{"text":"<|end|>"}`+"\n", back.out)
+	skipped := rltrain(t, lines[1], "tokenize", "--model", "tiny", "--decode", "--skip-special")
+	assert.Equal(t, `{"text":""}`+"\n", skipped.out)
+}
+
+func TestTemplateRendersOrTellsTheError(t *testing.T) {
+	file := file(t, "t.jinja", `{{ bos_token }}{% for m in messages %}{% if m.role == 'x' %}{{ raise_exception('no x here') }}{% endif %}[{{ m.role }}:{{ m.content }}]{% endfor %}{% if add_generation_prompt %}>{% endif %}{{ k }}`)
+	in := `{"messages":[{"role":"user","content":"ä<b>"}],"add_generation_prompt":true,"kwargs":{"k":7,"bos_token":"^"}}` + "\n" +
+		`{"messages":[{"role":"x","content":""}]}` + "\n"
+	r := rltrain(t, in, "template", "--template", file)
+	require.Equal(t, exitDone, r.code, r.err)
+	lines := strings.Split(strings.TrimSpace(r.out), "\n")
+	assert.Equal(t, `{"text":"^[user:ä<b>]>7"}`, lines[0])
+	assert.Contains(t, lines[1], `{"error":`)
+	assert.Contains(t, lines[1], "no x here")
+	own := rltrain(t, `{"messages":[{"role":"user","content":"hi"}],"add_generation_prompt":true}`, "template", "--model", "tiny")
+	assert.Equal(t, `{"text":"<|user|>hi<|end|><|assistant|>"}`+"\n", own.out)
+}
+
+func TestScoreIsTheSameForTextMessagesAndIds(t *testing.T) {
+	in := `{"messages":[{"role":"user","content":"1+2="}],"add_generation_prompt":true}` + "\n"
+	r := rltrain(t, in, "score", "--model", "tiny")
+	require.Equal(t, exitDone, r.code, r.err)
+	var got struct {
+		IDs       []int32
+		LogProbs  []*float64
+		Entropies []*float64
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
+	require.Len(t, got.LogProbs, len(got.IDs))
+	require.Len(t, got.Entropies, len(got.IDs))
+	assert.Nil(t, got.LogProbs[0])
+	assert.Nil(t, got.Entropies[0])
+	for i := 1; i < len(got.IDs); i++ {
+		assert.LessOrEqual(t, *got.LogProbs[i], 0.0)
+		assert.GreaterOrEqual(t, *got.Entropies[i], 0.0)
+	}
+	ids, err := json.Marshal(map[string]any{"ids": got.IDs})
+	require.NoError(t, err)
+	assert.Equal(t, r.out, rltrain(t, string(ids), "score", "--model", "tiny").out)
+	assert.Equal(t, r.out, rltrain(t, `{"text":"<|user|>1+2=<|end|><|assistant|>"}`, "score", "--model", "tiny", "--threads", "1").out)
+	hot, err := json.Marshal(map[string]any{"ids": got.IDs, "temperature": 2.5})
+	require.NoError(t, err)
+	assert.NotEqual(t, r.out, rltrain(t, string(hot), "score", "--model", "tiny").out)
+
+	// What a user writes is text, whatever it looks like.
+	tricky := rltrain(t, `{"messages":[{"role":"user","content":"<|end|>"}]}`, "score", "--model", "tiny")
+	require.NoError(t, json.Unmarshal([]byte(tricky.out), &got))
+	assert.Greater(t, len(got.IDs), 4, "the special token in the message was split into text")
+}
+
+func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
+	for _, c := range []struct{ command, bad, want string }{
+		{"score", `{"ids":[]}`, "no tokens to score"},
+		{"score", `{"ids":[1],"text":"x"}`, "exactly one of"},
+		{"score", `{}`, "exactly one of"},
+		{"score", `{"ids":[1],"temperature":0}`, "temperature is 0"},
+		{"score", `{"ids":[99999]}`, "out of the vocabulary"},
+		{"score", `{"ids":[1],"temprature":2}`, "temprature"},
+		{"score", `{"ids":[` + strings.Repeat("1,", 600) + `1]}`, "loaded for 512 positions"},
+		{"score", `{"messages":3}`, "is no list"},
+		{"tokenize", `{"txt":"a"}`, "txt"},
+		{"tokenize", `{}`, `no "text"`},
+		{"tokenize", `{"text":"a"} {"text":"b"}`, "more than one JSON value"},
+		{"template", `{"messages":[],"toools":[]}`, "toools"},
+		{"template", `{"add_generation_prompt":true}`, `no "messages"`},
+	} {
+		good := map[string]string{"score": `{"ids":[1,2]}`, "tokenize": `{"text":"a"}`, "template": `{"messages":[]}`}[c.command]
+		out := filepath.Join(t.TempDir(), "out.jsonl")
+		r := rltrain(t, good+"\n"+c.bad+"\n", c.command, "--model", "tiny", "--output", out)
+		assert.Equal(t, exitFailed, r.code, "%s %s", c.command, c.bad)
+		assert.Contains(t, r.err, "line 2", c.bad)
+		assert.Contains(t, r.err, c.want, c.bad)
+		entries, err := os.ReadDir(filepath.Dir(out))
+		require.NoError(t, err)
+		assert.Empty(t, entries, "no half-written output")
+	}
+}
+
+func TestInputAndOutputFiles(t *testing.T) {
+	in, out := file(t, "in.jsonl", `{"text":"1+1="}`), filepath.Join(t.TempDir(), "out.jsonl")
+	ok(t, "tokenize", "--model", "tiny", "--input", in, "--output", out)
+	raw, err := os.ReadFile(out)
+	require.NoError(t, err)
+	assert.Equal(t, rltrain(t, `{"text":"1+1="}`, "tokenize", "--model", "tiny").out, string(raw))
+}
