@@ -84,7 +84,7 @@ const description = `Serve answers the OpenAI API over HTTP from one model and i
 Endpoints: /v1/models, /v1/completions, /v1/chat/completions (JSON and server-sent events), /tokenize, /detokenize, ` +
 	`/tokenizer_info, /metrics, /health, and with --allow-runtime-lora-updating /v1/load_lora_adapter and ` +
 	`/v1/unload_lora_adapter. Defaults of a request are OpenAI's: temperature 1, top_p 1, max_tokens 16 for completions ` +
-	`and the rest of the context for chat. Fields that would change the result and are not supported are refused by name.
+	`and the rest of the context for chat. Tools are given to the chat template; calls stay in the text of the answer. Fields that would change the result and are not supported are refused by name.
 
 The server listens once the model is loaded. Its address is the one line on standard output. SIGINT or SIGTERM ends it ` +
 	`after the requests under way; a second signal ends those too. Options are also read from GRAFT_* variables ` +

@@ -52,6 +52,8 @@ type call struct {
 	id    string // of the request, for logs and the client
 	path  string // of the route: the label in metrics
 	began time.Time
+
+	streams bool // the answer is a stream, which ends after the handler
 }
 
 // handle answers every request: one that panics included.
@@ -68,8 +70,8 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 			c.fail(&Fault{Status: 500, Type: serverError, Message: "internal error; the server's log has it under request " + c.id})
 		}
 		s.finish(c)
-		if !c.http.Response.IsBodyStream() {
-			s.gate.leave() // a stream leaves when it has ended
+		if !c.streams {
+			s.gate.leave()
 		}
 	}()
 	s.allowOrigin(c)
@@ -109,7 +111,7 @@ func (s *Server) read(c *call, f func(*body)) *Fault {
 func (s *Server) finish(c *call) {
 	c.http.Response.Header.Set("X-Request-Id", c.id)
 	_ = c.conn.SetWriteDeadline(time.Now().Add(s.opt.StallTimeout))
-	if !c.http.Response.IsBodyStream() {
+	if !c.streams {
 		s.done(c, c.http.Response.StatusCode())
 	}
 }

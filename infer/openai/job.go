@@ -74,14 +74,11 @@ func (j *job) each(take func(*event) error) error {
 	for {
 		ev, ok := next()
 		if !ok {
-			return j.ctx.Err()
+			return j.stopped()
 		}
 		switch {
 		case ev.Finish == infer.FinishAbort:
-			if err := j.ctx.Err(); err != nil {
-				return err
-			}
-			return infer.ErrClosed
+			return j.stopped()
 		case ev.Finish == infer.FinishError:
 			return ev.Err
 		}
@@ -90,6 +87,14 @@ func (j *job) each(take func(*event) error) error {
 			return err
 		}
 	}
+}
+
+// stopped is why a job ended early: the server was halted, or the client left. nil: it did not.
+func (j *job) stopped() error {
+	if j.server.base.Err() != nil {
+		return infer.ErrClosed
+	}
+	return j.ctx.Err()
 }
 
 // merge reads all streams as one. stop waits for the readers.
@@ -187,6 +192,7 @@ func (j *job) stream(tell func(*events) error) {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // proxies pass events on as they come
 	c.http.Response.ImmediateHeaderFlush = true
+	c.streams = true
 	c.http.SetBodyStreamWriter(func(w *bufio.Writer) {
 		defer s.gate.leave()
 		e := &events{w: w, conn: c.conn, stall: s.opt.StallTimeout}
