@@ -23,6 +23,7 @@ if tokenizer.pad_token is None:
     tokenizer.pad_token = tokenizer.eos_token
 tokenizer.padding_side = "left"
 model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=getattr(torch, job["dtype"]))
+model.is_quantized = False  # its weights are plain floats by now, which Trainer's check cannot tell
 
 rows, groups, prompt, new = job["rows"], job["groups"], job["prompt"], job["new"]
 torch.manual_seed(1)
