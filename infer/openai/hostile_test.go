@@ -149,7 +149,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 	for range maxHeavy {
 		s.server.heavy <- struct{}{}
 	}
-	large := make(chan int)
+	large := make(chan int, 1)
 	go func() {
 		body := `{"prompt":"1"` + strings.Repeat(" ", heavyBody) + `}`
 		conn := s.post("/tokenize", body, -1)
@@ -160,7 +160,7 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 	}()
 	s.inside(1)
 	s.ask("/tokenize", `{"prompt":"1"}`)
-	s.inside(1)
+	require.Never(t, func() bool { return len(large) > 0 }, 300*time.Millisecond, 10*time.Millisecond)
 	<-s.server.heavy
 	require.Equal(t, 200, <-large)
 	<-s.server.heavy
