@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"strings"
 
 	"graft/model/template"
 )
@@ -289,6 +288,3 @@ func kindOf(v any) string {
 	}
 	return "a number"
 }
-
-// quoteList joins names for a message.
-func quoteList(names []string) string { return strings.Join(names, ", ") }

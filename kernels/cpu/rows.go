@@ -12,13 +12,13 @@ type rowsJob struct {
 	n     int // rows, or columns
 	grain int // of a task
 
-	y, a, b, c, d, e kernels.Tensor // operands, in the order of the operation's arguments
-	eps              float32
-	keep             bool
-	act              kernels.Activation
-	rope             kernels.Rope
-	kv               kernels.KV
-	order            *pageOrder
+	y, a, b, c, d kernels.Tensor // operands, in the order of the operation's arguments
+	eps           float32
+	keep          bool
+	act           kernels.Activation
+	rope          kernels.Rope
+	kv            kernels.KV
+	order         *pageOrder
 }
 
 func (j *rowsJob) do(w *worker, task int) {

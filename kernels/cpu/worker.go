@@ -25,7 +25,6 @@ type worker struct {
 	add     vec.AddArgs
 	scale   vec.ScaleArgs
 	mul     vec.MulArgs
-	axpy    vec.AxpyArgs
 	cap     vec.SoftcapArgs
 	dcap    vec.SoftcapBackwardArgs
 	adamw   vec.AdamWArgs

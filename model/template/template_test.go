@@ -214,7 +214,8 @@ func TestMap(t *testing.T) {
 		}
 	}
 	assert.Zero(t, (*Map)(nil).Len())
-	assert.Panics(t, func() { NewMap("a") })
+	odd := []any{"a"}
+	assert.Panics(t, func() { NewMap(odd...) })
 }
 
 func TestNow(t *testing.T) {

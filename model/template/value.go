@@ -86,7 +86,7 @@ func asStr(v any) (string, bool) {
 }
 
 func typeName(v any) string {
-	switch v.(type) {
+	switch v := v.(type) {
 	case nil:
 		return "NoneType"
 	case bool:
@@ -110,9 +110,9 @@ func typeName(v any) string {
 	case rangeValue:
 		return "range"
 	case view:
-		return "dict_" + v.(view).what
+		return "dict_" + v.what
 	case *iterator:
-		return v.(*iterator).kind
+		return v.kind
 	case *macro:
 		return "Macro"
 	case *loop:
