@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"graft/tiny"
+	"graft/weights/gguf"
 )
 
 // bad runs a command that must fail with a message, and returns the message.
@@ -57,6 +60,7 @@ func TestBadModels(t *testing.T) {
 		"cut weights":  {binaryFile(t, "m.gguf", whole[:len(whole)-5000]), "m.gguf"},
 		"architecture": {binaryFile(t, "m.gguf", swap("llama", "lhama")), "lhama"},
 		"tensor type":  {binaryFile(t, "m.gguf", badTensorType(t, whole)), "m.gguf"},
+		"vocabulary":   {fewerRows(t), "embedding"},
 		"hub":          {"hf:owner/name", "does not download"},
 	} {
 		dir := filepath.Join(t.TempDir(), "run")
@@ -81,6 +85,40 @@ func badTensorType(t *testing.T, whole []byte) []byte {
 	dims := int(binary.LittleEndian.Uint32(raw[at:]))
 	binary.LittleEndian.PutUint32(raw[at+4+8*dims:], 999)
 	return raw
+}
+
+// fewerRows gives the embedding fewer rows than the tokenizer has tokens.
+func fewerRows(t *testing.T) string {
+	t.Helper()
+	f, err := tiny.Open()
+	require.NoError(t, err)
+	var keys []gguf.KV
+	for _, k := range f.Keys {
+		keys = append(keys, gguf.KV{Key: k, Value: f.KV[k]})
+	}
+	var tensors []gguf.TensorData
+	for i := range f.Tensors {
+		src := &f.Tensors[i]
+		dims := slices.Clone(src.Dims)
+		if src.Name == "token_embd.weight" {
+			dims[1] -= 16
+		}
+		n := src.Format.Bytes(int(dims[0])) * int(src.Elements()/int64(src.Dims[0]))
+		if len(dims) > 1 {
+			n = src.Format.Bytes(int(dims[0])) * int(dims[1])
+		}
+		tensors = append(tensors, gguf.TensorData{Name: src.Name, Dims: dims, Format: src.Format, WriteTo: func(w io.Writer) error {
+			raw := make([]byte, n)
+			if err := f.ReadAt(src, raw, 0); err != nil {
+				return err
+			}
+			_, err := w.Write(raw)
+			return err
+		}})
+	}
+	path := filepath.Join(t.TempDir(), "m.gguf")
+	require.NoError(t, gguf.WriteFile(path, keys, tensors))
+	return path
 }
 
 func TestBadAdapters(t *testing.T) {

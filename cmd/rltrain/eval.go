@@ -84,24 +84,20 @@ func (evalCmd) Help() string {
 	return `Answers every prompt of a dataset, scores the answers, and prints the mean reward and the share of answers with a reward of at least 1. With an adapter and --compare-base both policies answer with the same draws; the difference comes with a 95 % interval (bootstrap over prompts).`
 }
 
-// evalSummary is the last line of --json. Its names are those of a run's summary.
+// evalSummary is the last line of --json: a run's summary, where eval_after is the mean reward and
+// eval_before the base model's with --compare-base, and what an evaluation says besides.
 type evalSummary struct {
-	Model       string             `json:"model"`
-	Adapter     string             `json:"adapter,omitempty"`
-	Prompts     int                `json:"prompts"`
-	Skipped     int                `json:"skipped"`
-	Reward      float64            `json:"reward"`
-	Accuracy    float64            `json:"accuracy"`
-	Rewards     map[string]float64 `json:"rewards"`
-	PassAt      map[string]float64 `json:"pass_at,omitempty"`
-	Before      *float64           `json:"eval_before,omitempty"`
-	After       *float64           `json:"eval_after,omitempty"`
-	Difference  *loop.Difference   `json:"difference,omitempty"`
-	Interval    *[2]float64        `json:"interval,omitempty"`
-	Tokens      int                `json:"tokens_sampled"`
-	Seconds     float64            `json:"seconds"`
-	PlannedByte int64              `json:"planned_bytes"`
-	PeakBytes   int64              `json:"peak_bytes"`
+	rl.Summary
+	Model      string             `json:"model"`
+	Adapter    string             `json:"adapter,omitempty"`
+	Prompts    int                `json:"prompts"` // that a reward applied to
+	Skipped    int                `json:"skipped"` // rows too long
+	Reward     float64            `json:"reward"`
+	Accuracy   float64            `json:"accuracy"` // share of answers with a reward of at least 1
+	Rewards    map[string]float64 `json:"rewards"`
+	PassAt     map[string]float64 `json:"pass_at,omitempty"`
+	Difference *float64           `json:"difference,omitempty"`
+	Interval   *[2]float64        `json:"interval,omitempty"` // 95 %
 }
 
 // Run measures.
@@ -203,7 +199,11 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 		return err
 	}
 	sum := evalSummary{Model: s.source.Model, Adapter: s.source.Adapter, Prompts: r.Scored, Skipped: skipped, Reward: r.Mean, Accuracy: r.Share,
-		Rewards: map[string]float64{}, Tokens: r.Tokens, PlannedByte: s.plan.Total(), PeakBytes: s.loaded.Arena.Peak()}
+		Rewards: map[string]float64{}}
+	sum.EvalAfter, sum.TokensSampled, sum.PlannedBytes, sum.PeakBytes = &r.Mean, int64(r.Tokens), s.plan.Total(), s.loaded.Arena.Peak()
+	if s.adapter() != nil {
+		sum.AdapterSHA256 = s.loaded.Model.HashAdapter(s.adapter())
+	}
 	for k, name := range r.Names {
 		sum.Rewards[name] = r.By[k]
 	}
@@ -217,8 +217,8 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 	}
 	if before != nil {
 		d := loop.Compare(*before, r)
-		sum.Before, sum.After, sum.Difference, sum.Interval = &before.Mean, &r.Mean, &d, &[2]float64{d.Low, d.High}
-		sum.Tokens += before.Tokens
+		sum.EvalBefore, sum.Difference, sum.Interval = &before.Mean, &d.Mean, &[2]float64{d.Low, d.High}
+		sum.TokensSampled += int64(before.Tokens)
 	}
 	sum.Seconds = time.Since(begin).Seconds()
 	if e.Completions != "" {
@@ -247,7 +247,7 @@ func (e evalCmd) print(w io.Writer, sum evalSummary, r loop.Result) error {
 		fmt.Fprintf(&b, "pass@%-4d %.1f %%\n", k, 100*sum.PassAt[fmt.Sprint(k)])
 	}
 	if d := sum.Difference; d != nil {
-		fmt.Fprintf(&b, "base      %.4f\nchange    %+.4f, 95 %% interval %+.4f to %+.4f\n", *sum.Before, d.Mean, d.Low, d.High)
+		fmt.Fprintf(&b, "base      %.4f\nchange    %+.4f, 95 %% interval %+.4f to %+.4f\n", *sum.EvalBefore, *d, sum.Interval[0], sum.Interval[1])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -85,7 +85,7 @@ func run(args []string, in io.Reader, out, errs io.Writer) (code int) {
 	if err != nil {
 		return fail(err)
 	}
-	c.stop = listen(errs)
+	c.stop = listen(c.talk)
 	defer c.stop.close()
 	err = parsed.Run(c)
 	if err != nil {

@@ -76,6 +76,9 @@ func (r *reinforcement) prepare() error {
 		return err
 	}
 	r.c.talk.say("grpo: %s, %s, %d prompts, %d steps, on %s\nrun: %s", r.session.source.Model, r.lora.describe(r.c), len(r.train), r.optim.MaxSteps, r.session.backend.Name(), r.log.Dir())
+	if g.TopP < 1 || g.TopK > 0 || g.MinP > 0 {
+		r.c.talk.say("sampling is truncated (top-p %g, top-k %d, min-p %g): tokens are drawn from a changed distribution, while log-probs and ratios stay those of the whole vocabulary", g.TopP, g.TopK, g.MinP)
+	}
 	return r.load(engine)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -8,8 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"context"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -107,7 +107,10 @@ type stopper struct {
 	done    sync.WaitGroup
 }
 
-func listen(errs io.Writer) *stopper {
+// patience is how long a second signal waits for the step under way to notice.
+const patience = 5 * time.Second
+
+func listen(t *talk) *stopper {
 	s := &stopper{signals: make(chan os.Signal, 2), asked: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
@@ -116,9 +119,14 @@ func listen(errs io.Writer) *stopper {
 			return
 		}
 		close(s.asked)
-		if _, ok := <-s.signals; ok {
-			s.cancel()
+		if _, ok := <-s.signals; !ok {
+			return
 		}
+		t.say("aborting")
+		s.cancel()
+		timer := time.AfterFunc(patience, func() { os.Exit(exitFailed) }) // every file is whole at any moment
+		<-s.signals
+		timer.Stop()
 	})
 	return s
 }

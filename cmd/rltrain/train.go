@@ -199,6 +199,9 @@ func (t *training) makeAdapter(m *model.Model) (err error) {
 // after a signal.
 func (t *training) loopSteps(ctx context.Context) error {
 	for t.trainer.Steps() < t.optim.MaxSteps {
+		if t.c.stop.wanted() && t.total.saved == t.trainer.Steps() { // before the first step
+			return errStopped{t.log.Dir()}
+		}
 		begin := time.Now()
 		stats, err := t.step(ctx)
 		if err != nil {
@@ -211,6 +214,10 @@ func (t *training) loopSteps(ctx context.Context) error {
 			return err
 		}
 		t.show(done, stats, time.Since(begin))
+		if n := stats.Get("mismatch_tokens"); n > 0 {
+			return fmt.Errorf("step %d: the trainer's log-probs differ from the sampler's at %.0f of %.0f tokens, by up to %g; they must be equal, or training learns from the wrong numbers. Run rltrain doctor, and report what it says",
+				done, n, stats.Get("mismatch_compared"), stats.Get("mismatch_max"))
+		}
 		stop := t.c.stop.wanted()
 		if stop && !t.idle() {
 			t.c.talk.say("stopping: the batch under way is used up first")

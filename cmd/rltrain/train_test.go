@@ -51,6 +51,10 @@ func TestRunLeavesWhatItPromises(t *testing.T) {
 	assert.Contains(t, list.out, "done")
 	eval := summary(t, ok(t, "eval", "--runs", runs, "--dataset", sums(t, 20), "--reward", "exact", "--max-completion-length", "6", "--compare-base", "--json"))
 	assert.Contains(t, eval, "interval")
+	assert.Equal(t, s["adapter_sha256"], eval["adapter_sha256"])
+	for name := range s {
+		assert.Contains(t, eval, name, "an evaluation's summary has a run's fields")
+	}
 	assert.EqualValues(t, 20, eval["prompts"])
 	for format, file := range map[string]string{"peft": "adapter_config.json", "gguf": ""} {
 		to := filepath.Join(t.TempDir(), "export")
