@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"graft/weights"
+	"graft/weights/durable"
 )
 
 // CheckpointState is everything of a run besides parameters and moments. Randomness is counter-based,
@@ -82,7 +83,7 @@ func SaveCheckpoint(dir string, s CheckpointState, parts ...CheckpointPart) (pat
 	if err := os.Rename(tmp, path); err != nil {
 		return "", fmt.Errorf("rl: checkpoint: %w", err)
 	}
-	if err := weights.SyncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return "", err
 	}
 	return path, os.RemoveAll(old)
@@ -136,7 +137,7 @@ func writeCheckpoint(tmp string, s CheckpointState, parts []CheckpointPart) erro
 		return err
 	}
 	for _, f := range folders {
-		if err := weights.SyncDir(f); err != nil {
+		if err := durable.SyncDir(f); err != nil {
 			return err
 		}
 	}

@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"graft/weights/durable"
 	"io"
-	"os"
-	"path/filepath"
 	"sort"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/zstd"
-
-	"graft/weights"
 )
 
 // WriteCompletions makes completions.parquet from an event log: one row a completion, with step,
@@ -29,20 +26,14 @@ func WriteCompletions(path, events string, text func(ids []int32) string) (err e
 		return err
 	}
 	defer r.Close()
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	err = durable.WriteFile(path, func(w io.Writer) error {
+		out := bufio.NewWriterSize(w, 1<<20)
+		return errors.Join(writeCompletions(out, r, names, text), out.Flush())
+	})
 	if err != nil {
-		return fmt.Errorf("rl: %w", err)
-	}
-	defer os.Remove(tmp.Name()) // fails after the rename, as it should
-	out := bufio.NewWriterSize(tmp, 1<<20)
-	err = writeCompletions(out, r, names, text)
-	if err = errors.Join(err, out.Flush(), tmp.Chmod(0o644), tmp.Sync(), tmp.Close()); err != nil {
 		return fmt.Errorf("rl: %s: %w", path, err)
 	}
-	if err := os.Rename(tmp.Name(), path); err != nil {
-		return fmt.Errorf("rl: %w", err)
-	}
-	return weights.SyncDir(filepath.Dir(path))
+	return nil
 }
 
 // rewardNames lists the rewards of all steps: a resumed run may not change them, but a log is read

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"graft/weights"
+	"graft/weights/durable"
 )
 
 // The files of a run's folder.
@@ -117,7 +118,7 @@ func OpenRunLog(o RunLogOptions) (l *RunLog, err error) {
 			return l, fmt.Errorf("rl: %w", err)
 		}
 	}
-	return l, weights.SyncDir(o.Dir)
+	return l, durable.SyncDir(o.Dir)
 }
 
 // vacant fails when a folder holds a run that got somewhere.

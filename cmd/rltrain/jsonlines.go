@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"graft/weights/durable"
 	"io"
 	"os"
-	"path/filepath"
 )
 
 // lines are the options of commands that read JSON lines and write JSON lines in the same order.
@@ -68,19 +68,10 @@ func (l lines) write(c *console, f func(io.Writer) error) error {
 	if l.Output == "-" {
 		return f(c.out)
 	}
-	file, err := os.CreateTemp(filepath.Dir(l.Output), "."+filepath.Base(l.Output)+".*")
-	if err != nil {
-		return fmt.Errorf("--output %w", err)
+	if err := durable.WriteFile(l.Output, f); err != nil {
+		return fmt.Errorf("--output %s: %w", l.Output, err)
 	}
-	defer os.Remove(file.Name()) // fails after the rename, as it should
-	err = errors.Join(f(file), file.Sync(), file.Close())
-	if err != nil {
-		return err
-	}
-	if err := os.Chmod(file.Name(), 0o644); err != nil {
-		return fmt.Errorf("--output: %w", err)
-	}
-	return os.Rename(file.Name(), l.Output)
+	return nil
 }
 
 // strict decodes one JSON value into v, refusing unknown fields and what follows the value.

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
-	"runtime"
 
 	"graft/kernels/quant"
+	"graft/weights/durable"
 )
 
 // KV is a key and its value, of one of the types that File.KV lists.
@@ -36,41 +34,11 @@ const writeVersion = 3
 // order. The file is written aside, synced and renamed: path holds the whole
 // file or what it held before.
 func WriteFile(path string, kvs []KV, tensors []TensorData) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	err := durable.WriteFile(path, func(w io.Writer) error { return write(w, kvs, tensors) })
 	if err != nil {
-		return fmt.Errorf("gguf: %w", err)
-	}
-	err = write(f, kvs, tensors)
-	if err == nil {
-		err = errors.Join(f.Chmod(0o644), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		// The name is gone after the rename; then there is nothing to remove.
-		if e := os.Remove(f.Name()); !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
 		return fmt.Errorf("gguf: %s: %w", path, err)
 	}
 	return nil
-}
-
-// syncDir makes a rename in dir survive a power cut. Windows cannot sync a
-// directory, and keeps renames by itself.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Write writes a GGUF file to w, with keys and tensors in the given order. The

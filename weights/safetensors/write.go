@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"graft/weights/durable"
 	"io"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"unicode/utf8"
 )
@@ -49,41 +47,11 @@ func Float32s(name string, shape []int, values []float32) TensorData {
 // WriteFile writes a safetensors file to path. It is written aside, synced and
 // renamed: path holds the whole file or what it held before.
 func WriteFile(path string, tensors []TensorData, metadata map[string]string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	err := durable.WriteFile(path, func(w io.Writer) error { return write(w, tensors, metadata) })
 	if err != nil {
-		return fmt.Errorf("safetensors: %w", err)
-	}
-	err = write(f, tensors, metadata)
-	if err == nil {
-		err = errors.Join(f.Chmod(0o644), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		// The name is gone after the rename; then there is nothing to remove.
-		if e := os.Remove(f.Name()); !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
 		return fmt.Errorf("safetensors: %s: %w", path, err)
 	}
 	return nil
-}
-
-// syncDir makes a rename in dir survive a power cut. Windows cannot sync a
-// directory, and keeps renames by itself.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // Write writes a safetensors file to w. The bytes depend on nothing but the
