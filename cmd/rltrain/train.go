@@ -347,11 +347,10 @@ func (t *training) next() {
 		fmt.Fprintf(w, "  %s eval --dataset ROWS.jsonl --reward exact --compare-base\tmeasure it against its base\n", rltrain)
 		fmt.Fprintf(w, "  %s export %s --output ADAPTER\tfor PEFT and vLLM; --format gguf for llama.cpp\n", rltrain, dir)
 	}
-	if t.command == "demo" {
-		fmt.Fprintf(w, "  scripts/fetch-models.sh smollm2\tget a real model, and tune it the same way:\n")
-		fmt.Fprintf(w, "  %s grpo --model ~/.cache/graft/models/SmolLM2-135M-Instruct.Q4_1.gguf --dataset PROMPTS.jsonl --reward length:at_most=40\t\n", rltrain)
-	}
 	w.Flush()
+	if t.command == "demo" {
+		t.c.talk.say("the same on a real model (scripts/fetch-models.sh smollm2 gets it, 98 MB):\n  %s grpo --model ~/.cache/graft/models/SmolLM2-135M-Instruct.Q4_1.gguf --dataset PROMPTS.jsonl --reward length:at_most=40", rltrain)
+	}
 }
 
 func sized(n int64) launch.Bytes { return launch.Bytes(n) }
