@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -10,6 +11,7 @@ import (
 
 	"graft/cmd/internal/launch"
 	"graft/infer"
+	"graft/kernels/quant"
 	"graft/rl"
 	"graft/weights"
 )
@@ -35,6 +37,23 @@ func TestProbeSeesASamplerThatIgnoresTheAdapter(t *testing.T) {
 	before := loaded.Model.HashAdapter(ad)
 	require.NoError(t, r.probe(context.Background()))
 	assert.Equal(t, before, loaded.Model.HashAdapter(ad), "the probe leaves no trace")
+	assert.EqualValues(t, 3, ad.Version, "but the count of changes: nothing cached in between is valid")
+
+	// The export's check is the same comparison between two adapters.
+	n, err := sameLogProbs(context.Background(), r.session, ad, ad)
+	require.NoError(t, err)
+	assert.Equal(t, checkLength-1, n)
+	other, err := loaded.Model.NewAdapter(launch.AdapterID+1, weights.AdapterConfig{R: 4, Alpha: 8, TargetModules: []string{"q_proj"}}, 1, true)
+	require.NoError(t, err)
+	b := other.Pairs()[0].B
+	require.NoError(t, e.Exclusive(context.Background(), func() error {
+		raw := make([]byte, b.Format.Bytes(b.Out*b.In))
+		quant.Encode(raw, quant.F32, slices.Repeat([]float32{1e-3}, b.Out*b.In))
+		be.Pack(b, 0, raw)
+		return be.Sync()
+	}))
+	_, err = sameLogProbs(context.Background(), r.session, ad, other)
+	require.ErrorContains(t, err, "the export is not the same")
 
 	for _, p := range ad.Pairs() {
 		p.Scale = 0

@@ -152,8 +152,26 @@ func TestRolloutsAreWhatWasSampled(t *testing.T) {
 	again, err := r.Generate(context.Background(), batch, 4, 9)
 	require.NoError(t, err)
 	assert.Equal(t, out[3].Tokens, again[3].Tokens)
+	twins, err := r.Generate(context.Background(), []rl.Prompt{batch[0], batch[0]}, 8, 9)
+	require.NoError(t, err)
+	assert.NotEqual(t, texts(judge, twins[:8]), texts(judge, twins[8:]), "a prompt's place decides its draws")
+	r.Policy.Seed = 4
+	other, err := r.Generate(context.Background(), batch, 4, 9)
+	require.NoError(t, err)
+	assert.NotEqual(t, texts(judge, out), texts(judge, other), "so does the seed")
+	r.Policy.Seed = 3
+	later, err := r.Generate(context.Background(), batch, 4, 10)
+	require.NoError(t, err)
+	assert.NotEqual(t, texts(judge, out), texts(judge, later), "and the step")
 	out[0].Group = 77
 	assert.Error(t, r.Score(context.Background(), out), "a rollout of another batch")
+}
+
+func texts(j *Judge, rollouts []rl.Rollout) (out []string) {
+	for i := range rollouts {
+		out = append(out, j.Tokenizer.Decode(rollouts[i].Completion(), true))
+	}
+	return out
 }
 
 func TestNLLAndPreferredByTheEnginesLogProbs(t *testing.T) {
