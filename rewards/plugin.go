@@ -8,10 +8,15 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 //go:embed driver.py
 var driver string
+
+// loadLimit is how long the imports of a Python reward may take: torch from a cold disk does
+// not come near it, and a file that never ends does not hold a run for ever.
+const loadLimit = 3 * time.Minute
 
 // parsePython makes a reward of FILE.py:FUNCTION or MODULE:FUNCTION.
 func parsePython(spec, arguments string) (Func, error) {
@@ -43,7 +48,7 @@ func parsePython(spec, arguments string) (Func, error) {
 	}
 	// The driver runs under a file name of its own so that its frames can be told from the user's.
 	const boot = "import sys; __file__ = '<graft reward driver>'; exec(compile(sys.argv.pop(1), __file__, 'exec'))"
-	return &remote{name: spec, path: python, greets: true, stderr: standardError(),
+	return &remote{name: spec, path: python, greets: true, ready: loadLimit, stderr: standardError(),
 		args: []string{"-c", boot, driver, target, function, strconv.Itoa(os.Getpid())}}, nil
 }
 

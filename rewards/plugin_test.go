@@ -336,3 +336,25 @@ func TestChildrenDieWithTheProcess(t *testing.T) {
 		_ = p.Kill() // what the user's function started is its own affair once this process is killed
 	}
 }
+
+func TestPythonFileThatNeverLoads(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is missing; install it to test py: rewards")
+	}
+	file := filepath.Join(t.TempDir(), "slow.py")
+	require.NoError(t, os.WriteFile(file, []byte("import time\ntime.sleep(1000)\n"), 0o600))
+	r, _ := spawn(t, "py:"+file+":score")
+	require.Equal(t, loadLimit, r.ready)
+	r.ready = 50 * time.Millisecond
+	err := Prepare(context.Background(), []Weighted{{r, 1}})
+	var own *Error
+	require.ErrorAs(t, err, &own)
+	assert.Equal(t, KindTimeout, own.Kind)
+	assert.ErrorContains(t, err, "slow.py:score: its file was not loaded within 50ms; move what takes long")
+	assert.Nil(t, r.proc, "the child is gone")
+
+	r, _ = spawn(t, "py:"+file+":score")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	assert.ErrorIs(t, r.Start(ctx), context.DeadlineExceeded, "the caller's own deadline holds as well")
+}

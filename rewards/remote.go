@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"graft/rewards/child"
 )
@@ -22,7 +23,8 @@ type remote struct {
 	name   string
 	path   string
 	args   []string
-	greets bool // the child sends a line of its own once it is ready
+	greets bool          // the child sends a line of its own once it is ready
+	ready  time.Duration // longest that this line may take; 0: as long as the caller waits
 	stderr io.Writer
 
 	mu     sync.Mutex
@@ -96,7 +98,18 @@ func (r *remote) start(ctx context.Context) error {
 	if !r.greets {
 		return nil
 	}
-	line, err := proc.Next(ctx)
+	wait := ctx
+	if r.ready > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, r.ready)
+		defer cancel()
+	}
+	line, err := proc.Next(wait)
+	if err != nil && ctx.Err() == nil && errors.Is(wait.Err(), context.DeadlineExceeded) {
+		err = &Error{Reward: r.name, Kind: KindTimeout, Err: context.DeadlineExceeded,
+			Detail: fmt.Sprintf("its file was not loaded within %v", r.ready),
+			Remedy: "move what takes long out of the top of the file, or into the function"}
+	}
 	if err != nil {
 		return r.died(err)
 	}
