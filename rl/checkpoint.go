@@ -257,6 +257,9 @@ func steps(dir string) ([]int, error) {
 	return out, nil
 }
 
+// ErrNoCheckpoint says that a folder holds no checkpoint at all, not even a damaged one.
+var ErrNoCheckpoint = errors.New("no checkpoint to resume from")
+
 // LatestCheckpoint opens the newest whole checkpoint of a run's folder, or the checkpoint itself if
 // dir is one. Damaged or unfinished ones that are newer are passed over and told.
 func LatestCheckpoint(dir string) (c *Checkpoint, passed []error, err error) {
@@ -278,7 +281,7 @@ func LatestCheckpoint(dir string) (c *Checkpoint, passed []error, err error) {
 	if passed != nil {
 		return nil, passed, fmt.Errorf("rl: %s has no whole checkpoint: %w", dir, errors.Join(passed...))
 	}
-	return nil, nil, fmt.Errorf("rl: %s has no checkpoint to resume from", dir)
+	return nil, nil, fmt.Errorf("rl: %s: %w", dir, ErrNoCheckpoint)
 }
 
 // DropNewer removes the checkpoints behind this one: a run that goes on from here makes them anew,

@@ -60,10 +60,12 @@ type exit int
 // run is the program: it never calls os.Exit, so tests run it in their own process.
 func run(args []string, in io.Reader, out, errs io.Writer) (code int) {
 	defer func() {
-		if e, ok := recover().(exit); ok {
+		switch e := recover().(type) {
+		case nil:
+		case exit:
 			code = int(e)
-		} else if e := recover(); e != nil {
-			panic(e)
+		default:
+			panic(e) // a bug of ours: never a quiet success
 		}
 	}()
 	c := &console{in: in, out: out, talk: newTalk(errs)}
@@ -88,6 +90,9 @@ func run(args []string, in io.Reader, out, errs io.Writer) (code int) {
 	c.stop = listen(c.talk)
 	defer c.stop.close()
 	err = parsed.Run(c)
+	if errors.Is(err, errDone) {
+		err = nil
+	}
 	if err != nil {
 		if errors.Is(err, context.Canceled) && c.stop.aborted() {
 			err = errors.New("aborted by the second signal; the last checkpoint, if there is one, is whole")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -23,26 +24,15 @@ import (
 var noEffect = []string{"model", "adapter", "runs", "threads", "memory_limit", "save_steps", "save_total_limit", "logging_steps",
 	"gradient_checkpointing", "reward_timeout", "max_num_seqs", "dataset"}
 
+// errDone ends a command that found its work done: exit code 0.
+var errDone = errors.New("the run is done")
+
 // begin finds the checkpoint to resume from and opens the model.
 func (t *training) begin() error {
 	if t.run.Resume != "" {
-		if t.run.OutputDir != "" && filepath.Clean(t.run.OutputDir) != filepath.Clean(t.run.Resume) {
-			return usage("--output-dir %s has no effect with --resume %s: the run goes on in its own folder", t.run.OutputDir, t.run.Resume)
-		}
-		if _, err := rl.ReadSummary(t.run.Resume); err == nil {
-			return fmt.Errorf("%s is done; nothing is left to resume. Train on from its adapter with --adapter %s", t.run.Resume, t.run.Resume)
-		}
-		checkpoint, passed, err := rl.LatestCheckpoint(t.run.Resume)
-		if err != nil {
+		if err := t.findCheckpoint(); err != nil {
 			return err
 		}
-		for _, p := range passed {
-			t.c.talk.say("passed over: %s", oneMessage(p))
-		}
-		if checkpoint.HasAdapter() == t.lora.Full {
-			return usage("%s trains %s; --full does not fit it", t.run.Resume, map[bool]string{true: "an adapter", false: "the whole model"}[checkpoint.HasAdapter()])
-		}
-		t.resume = checkpoint
 	}
 	var err error
 	if t.session, err = t.model.open(t.c, model.Options{Trained: t.lora.Full}); err != nil {
@@ -58,6 +48,47 @@ func (t *training) begin() error {
 	}
 	t.base, err = fingerprint(t.session.source.Model)
 	return err
+}
+
+// findCheckpoint looks where a run stopped. A script may resume whatever it killed: a run that is
+// done tells its summary again, and one that was stopped before its first checkpoint begins again.
+func (t *training) findCheckpoint() error {
+	dir := t.run.Resume
+	if t.run.OutputDir != "" && filepath.Clean(t.run.OutputDir) != filepath.Clean(dir) {
+		return usage("--output-dir %s has no effect with --resume %s: the run goes on in its own folder", t.run.OutputDir, dir)
+	}
+	if sum, err := rl.ReadSummary(dir); err == nil {
+		t.c.talk.say("%s is done; nothing is left to resume. Train on from its adapter with --adapter %s", dir, dir)
+		if t.run.JSON {
+			if err := json.NewEncoder(t.c.out).Encode(sum); err != nil {
+				return err
+			}
+		}
+		return errDone
+	}
+	checkpoint, passed, err := rl.LatestCheckpoint(dir)
+	if errors.Is(err, rl.ErrNoCheckpoint) {
+		if _, statErr := os.Stat(filepath.Join(dir, rl.ConfigFile)); statErr != nil {
+			return fmt.Errorf("%s is not the folder of a run: %w", dir, err)
+		}
+		if info, statErr := os.Stat(filepath.Join(dir, rl.MetricsFile)); statErr == nil && info.Size() > 0 {
+			return fmt.Errorf("%s has made steps, but its checkpoints are gone: %w; start again in another folder", dir, err)
+		}
+		t.c.talk.say("%s was stopped before its first checkpoint: it begins again", dir)
+		t.run.OutputDir, t.run.Resume = dir, ""
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range passed {
+		t.c.talk.say("passed over: %s", oneMessage(p))
+	}
+	if checkpoint.HasAdapter() == t.lora.Full {
+		return usage("%s trains %s; --full does not fit it", dir, map[bool]string{true: "an adapter", false: "the whole model"}[checkpoint.HasAdapter()])
+	}
+	t.resume = checkpoint
+	return nil
 }
 
 func fingerprint(path string) (string, error) {

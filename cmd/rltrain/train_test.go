@@ -111,15 +111,27 @@ func TestKilledAndInterruptedRunsEndAsUnkilledOnes(t *testing.T) {
 	for _, name := range []string{"adapter_sha256", "steps", "tokens_sampled", "tokens_trained", "reward_first", "reward_last", "eval_before", "eval_after"} {
 		assert.Equal(t, want[name], got[name], name)
 	}
-	again := rltrain(t, "", "resume", killed)
-	assert.Equal(t, exitFailed, again.code)
+	// A script that resumes whatever it killed finds a run that is done, and its summary.
+	again := ok(t, "resume", killed, "--json")
 	assert.Contains(t, again.err, "is done")
+	assert.Equal(t, got, summary(t, again))
+
+	// Killed before its first checkpoint: nothing but the configuration and empty logs is there.
+	early := filepath.Join(t.TempDir(), "early")
+	require.NoError(t, os.MkdirAll(early, 0o777))
+	config, err := os.ReadFile(filepath.Join(whole, "config.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(early, "config.yaml"), config, 0o666))
+	require.NoError(t, os.WriteFile(filepath.Join(early, "metrics.jsonl"), nil, 0o666))
+	begun := ok(t, "resume", early, "--json")
+	assert.Contains(t, begun.err, "begins again")
+	assert.Equal(t, want["adapter_sha256"], summary(t, begun)["adapter_sha256"])
 
 	stopped := filepath.Join(t.TempDir(), "stopped")
 	cmd, errs := program(t, args(stopped)...)
 	waitFor(t, filepath.Join(stopped, "checkpoint-1"))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	err := cmd.Wait()
+	err = cmd.Wait()
 	require.Error(t, err)
 	assert.Equal(t, exitStopped, cmd.ProcessState.ExitCode(), errs.String())
 	assert.Contains(t, errs.String(), "rltrain resume "+stopped)
