@@ -8,6 +8,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 
 	"graft/kernels"
 )
@@ -97,8 +98,8 @@ func (c *Config) Validate() error {
 		if r.Dims < 2 || r.Dims%2 != 0 || r.Dims > c.HeadDim {
 			return fmt.Errorf("model: %s: rope turns %d of %d head dimensions", c.Family, r.Dims, c.HeadDim)
 		}
-		if !(r.Base > 0) {
-			return fmt.Errorf("model: %s: rope base is %g", c.Family, r.Base)
+		if !(r.Base > 0) || math.IsInf(r.Base, 0) {
+			return fmt.Errorf("model: %s: rope base is %g, want a finite number above 0", c.Family, r.Base)
 		}
 		if r.Factors != nil && len(r.Factors) != r.Dims/2 {
 			return fmt.Errorf("model: %s: %d rope factors for %d pairs", c.Family, len(r.Factors), r.Dims/2)
