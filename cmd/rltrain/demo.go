@@ -82,7 +82,9 @@ func (d *demoCmd) Run(c *console) (err error) {
 		return err
 	}
 	defer rewards.Close(exact)
-	t := &training{c: c, command: "demo", model: g.modelOptions, lora: g.loraOptions, optim: g.optimizerOptions, run: g.runOptions, figure: "reward", sampled: true}
+	early, begun := c.stop.immediate()
+	defer begun()
+	t := &training{c: c, early: early, begun: begun, command: "demo", model: g.modelOptions, lora: g.loraOptions, optim: g.optimizerOptions, run: g.runOptions, figure: "reward", sampled: true}
 	defer func() {
 		if closing := t.close(); err == nil {
 			err = closing

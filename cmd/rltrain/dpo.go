@@ -67,7 +67,9 @@ func (d *dpoCmd) Run(c *console) (err error) {
 	if err := o.Validate(); err != nil {
 		return errUsage{err}
 	}
-	t := &training{c: c, command: "dpo", model: d.modelOptions, lora: d.loraOptions, run: d.runOptions, figure: "rewards/accuracies"}
+	early, begun := c.stop.immediate()
+	defer begun()
+	t := &training{c: c, early: early, begun: begun, command: "dpo", model: d.modelOptions, lora: d.loraOptions, run: d.runOptions, figure: "rewards/accuracies"}
 	defer func() {
 		if closing := t.close(); err == nil {
 			err = closing

@@ -126,10 +126,12 @@ func (g *grpoCmd) Run(c *console) (err error) {
 		return err
 	}
 	defer rewards.Close(judge.Rewards)
-	if err := rewards.Prepare(c.stop.ctx, judge.Rewards); err != nil {
+	early, begun := c.stop.immediate()
+	defer begun()
+	if err := rewards.Prepare(early, judge.Rewards); err != nil {
 		return err
 	}
-	t := &training{c: c, command: "grpo", model: g.modelOptions, lora: g.loraOptions, run: g.runOptions, figure: "reward", sampled: true, needsReference: g.Beta != 0}
+	t := &training{c: c, early: early, begun: begun, command: "grpo", model: g.modelOptions, lora: g.loraOptions, run: g.runOptions, figure: "reward", sampled: true, needsReference: g.Beta != 0}
 	defer func() {
 		if closing := t.close(); err == nil {
 			err = closing

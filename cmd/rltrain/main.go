@@ -96,6 +96,8 @@ func run(args []string, in io.Reader, out, errs io.Writer) (code int) {
 	if err != nil {
 		if errors.Is(err, context.Canceled) && c.stop.aborted() {
 			err = errors.New("aborted by the second signal; the last checkpoint, if there is one, is whole")
+		} else if errors.Is(err, context.Canceled) && c.stop.wanted() {
+			err = errors.New("stopped by the signal before there was anything to keep")
 		}
 		return fail(err)
 	}

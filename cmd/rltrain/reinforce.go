@@ -34,9 +34,9 @@ func (r *reinforcement) run(ctx context.Context) error {
 	if err := r.connect(); err != nil {
 		return err
 	}
-	before, err := r.start(ctx)
+	before, err := r.start(r.early)
 	if err != nil {
-		return err
+		return r.stoppedEarly(err)
 	}
 	if err := r.loopSteps(ctx); err != nil {
 		return err

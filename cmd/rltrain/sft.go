@@ -40,7 +40,9 @@ func (s *sftCmd) Run(c *console) (err error) {
 	if err := s.check(c); err != nil {
 		return err
 	}
-	t := &training{c: c, command: "sft", model: s.modelOptions, lora: s.loraOptions, run: s.runOptions, figure: "loss"}
+	early, begun := c.stop.immediate()
+	defer begun()
+	t := &training{c: c, early: early, begun: begun, command: "sft", model: s.modelOptions, lora: s.loraOptions, run: s.runOptions, figure: "loss"}
 	defer func() {
 		if closing := t.close(); err == nil {
 			err = closing

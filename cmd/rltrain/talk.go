@@ -100,6 +100,7 @@ func bar(done, total, n int) string {
 // stopper turns signals into a wish to stop: the first one ends a run after its step, the second
 // ends it at once.
 type stopper struct {
+	talk    *talk
 	signals chan os.Signal
 	asked   chan struct{}
 	ctx     context.Context
@@ -107,11 +108,11 @@ type stopper struct {
 	done    sync.WaitGroup
 }
 
-// patience is how long a second signal waits for the step under way to notice.
+// patience is how long the signal that ends a command at once waits for what is under way to notice.
 const patience = 5 * time.Second
 
 func listen(t *talk) *stopper {
-	s := &stopper{signals: make(chan os.Signal, 2), asked: make(chan struct{})}
+	s := &stopper{talk: t, signals: make(chan os.Signal, 2), asked: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
 	s.done.Go(func() {
@@ -143,14 +144,24 @@ func (s *stopper) wanted() bool {
 
 func (s *stopper) aborted() bool { return s.ctx.Err() != nil }
 
-// immediate is a context that ends with the first signal: for commands that have nothing to save.
+// immediate is a context that ends with the first signal: for commands that have nothing to save,
+// and for what a run does before its first step. What does not look at its context, such as a long
+// line in the tokenizer, ends with the process. The function it returns ends that time.
 func (s *stopper) immediate() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	stop := make(chan struct{})
 	s.done.Go(func() {
 		select {
 		case <-s.asked:
-			cancel()
+		case <-stop:
+			return
+		}
+		cancel()
+		select {
+		case <-time.After(patience):
+			s.talk.end()
+			s.talk.say("rltrain: stopped in the middle of its work, which did not end by itself within %v", patience)
+			os.Exit(exitFailed)
 		case <-stop:
 		}
 	})

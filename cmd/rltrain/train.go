@@ -56,6 +56,10 @@ type training struct {
 	cursor  func() rl.Cursor
 	seek    func(rl.Cursor) error
 
+	// early ends with the first signal: it is for all that comes before the first step.
+	early context.Context
+	begun func() // ends that time
+
 	total   totals
 	options map[string]string // that decide the result
 	base    string            // fingerprint of the model
@@ -198,6 +202,7 @@ func (t *training) makeAdapter(m *model.Model) (err error) {
 // loopSteps runs the steps that are left, with log, checkpoints and progress. It returns errStopped
 // after a signal.
 func (t *training) loopSteps(ctx context.Context) error {
+	t.begun()
 	for t.trainer.Steps() < t.optim.MaxSteps {
 		if t.c.stop.wanted() && t.total.saved == t.trainer.Steps() { // before the first step
 			return errStopped{t.log.Dir()}
@@ -249,6 +254,15 @@ func (t *training) step(ctx context.Context) (rl.Stats, error) {
 	end := watch(t.c, t.session.engine, fmt.Sprintf("step %d/%d", t.trainer.Steps()+1, t.optim.MaxSteps), t.sizes.sequences)
 	defer end()
 	return t.trainer.Step(ctx)
+}
+
+// stoppedEarly tells how to go on with a run that a signal ended before its first step: its folder
+// is there, and resuming begins again.
+func (t *training) stoppedEarly(err error) error {
+	if errors.Is(err, context.Canceled) && t.c.stop.wanted() && !t.c.stop.aborted() {
+		return errStopped{t.log.Dir()}
+	}
+	return err
 }
 
 // explain adds how to go on to a step's error.

@@ -100,6 +100,9 @@ func fingerprint(path string) (string, error) {
 
 // openLog makes the run's folder, or checks that a resumed run is the same one and opens its.
 func (t *training) openLog(text func([]int32) string) error {
+	if err := t.early.Err(); err != nil {
+		return err
+	}
 	dir := t.run.OutputDir
 	if t.resume != nil {
 		dir = filepath.Dir(t.resume.Path)

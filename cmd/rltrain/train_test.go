@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,6 +138,33 @@ func TestKilledAndInterruptedRunsEndAsUnkilledOnes(t *testing.T) {
 	assert.Equal(t, exitStopped, cmd.ProcessState.ExitCode(), errs.String())
 	assert.Contains(t, errs.String(), "rltrain resume "+stopped)
 	assert.Equal(t, want["adapter_sha256"], summary(t, ok(t, "grpo", "--resume", stopped, "--json"))["adapter_sha256"])
+}
+
+func TestOneSignalEndsWhatComesBeforeTheFirstStep(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Python is found differently there")
+	}
+	waits := filepath.Join(t.TempDir(), "waits")
+	script := file(t, "r.py", fmt.Sprintf("import time\nopen(%q, 'w').close()\ntime.sleep(1e5)\ndef f(completions, **kw): return [0.0] * len(completions)\n", waits))
+	dir := filepath.Join(t.TempDir(), "run")
+	cmd, errs := program(t, quick(t, dir, "--reward", "py:"+script+":f")...)
+	waitFor(t, waits)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode(), errs.String())
+	assert.Contains(t, errs.String(), "stopped by the signal")
+	assert.NoDirExists(t, dir, "nothing was begun")
+
+	// While it measures, the folder is there: resuming begins again.
+	waits = filepath.Join(t.TempDir(), "waits")
+	script = file(t, "r.py", fmt.Sprintf("import time\ndef f(completions, **kw):\n    open(%q, 'w').close()\n    time.sleep(1e5)\n", waits))
+	cmd, errs = program(t, quick(t, dir, "--reward", "py:"+script+":f", "--reward-timeout", "0")...)
+	waitFor(t, waits)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	assert.Equal(t, exitStopped, cmd.ProcessState.ExitCode(), errs.String())
+	require.NoError(t, os.WriteFile(script, []byte("def f(completions, **kw): return [float(len(str(c))) for c in completions]\n"), 0o644))
+	assert.Contains(t, ok(t, "resume", dir).err, "begins again")
 }
 
 func TestDamagedCheckpointIsPassedOver(t *testing.T) {

@@ -40,8 +40,8 @@ func (u *tuning) run(ctx context.Context) error {
 		return err
 	}
 	u.idle = func() bool { return true }
-	if err := u.start(ctx); err != nil {
-		return err
+	if err := u.start(u.early); err != nil {
+		return u.stoppedEarly(err)
 	}
 	if err := u.loopSteps(ctx); err != nil {
 		return err
