@@ -220,6 +220,7 @@ func TestBadRowsAreNamed(t *testing.T) {
 	for want, row := range map[string]map[string]any{
 		`no column "prompt"; there are promt; did you mean "promt"?`: {"promt": "a"},
 		`column "prompt" is a number`:                                {"prompt": 3},
+		`column "prompt" is null; give it a value`:                   {"prompt": nil, "answer": "a"},
 		"an empty conversation":                                      {"prompt": []any{}},
 		"message 0 is text":                                          {"prompt": []any{"hi"}},
 		`no column "role"`:                                           {"prompt": []any{map[string]any{"rol": "user", "content": "x"}}},

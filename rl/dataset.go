@@ -59,6 +59,9 @@ func (r Row) Text(column string) (string, error) {
 }
 
 func (r Row) missing(column string) error {
+	if _, there := r.fields.Get(column); there {
+		return fmt.Errorf("rl: %s: column %q is null; give it a value, or remove the row", r.Where(), column)
+	}
 	return fmt.Errorf("rl: %s: %s", r.Where(), absentColumn(column, r.Names()))
 }
 
