@@ -11,6 +11,10 @@ import (
 // scaleEps keeps a group of equal rewards from dividing by zero.
 const scaleEps = 1e-4
 
+// largestReward is the largest magnitude whose square and the sum of such squares over a batch are
+// finite. Beyond it the standard deviation is infinite and every advantage would be 0.
+const largestReward = 1e100
+
 // Advantages turns the rewards of complete groups, adjacent in rollouts, into advantages (TRL
 // 1.16): A = (r − mean of the group)/(std + 1e-4), with n−1 in the standard deviation, which is the
 // group's, the batch's, or left out. A row that no reward function judged takes part in neither
@@ -138,8 +142,9 @@ func checkRewards(rollouts []rl.Rollout, o *Options) error {
 		}
 		sum, scored := 0.0, false
 		for k, v := range r.Rewards {
-			if math.IsInf(v, 0) {
-				return fmt.Errorf("grpo: reward %d of completion %d of group %d is %g", k, r.Sample, r.Group, v)
+			if math.Abs(v) > largestReward {
+				return fmt.Errorf("grpo: reward %s of completion %d of group %d is %g, want at most %g either way; scale it down",
+					o.rewardName(k), r.Sample, r.Group, v, largestReward)
 			}
 			if !math.IsNaN(v) {
 				sum, scored = sum+float64(o.weight(k)*v), true
@@ -149,8 +154,9 @@ func checkRewards(rollouts []rl.Rollout, o *Options) error {
 		switch {
 		case scored != r.Scored:
 			return fmt.Errorf("grpo: completion %d of group %d is scored %t although its rewards are %v", r.Sample, r.Group, r.Scored, r.Rewards)
-		case r.Scored && (math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0)):
-			return fmt.Errorf("grpo: the reward of completion %d of group %d is %g", r.Sample, r.Group, r.Reward)
+		case r.Scored && !(math.Abs(r.Reward) <= largestReward):
+			return fmt.Errorf("grpo: the reward of completion %d of group %d is %g, want at most %g either way; scale the rewards or their weights down",
+				r.Sample, r.Group, r.Reward, largestReward)
 		case known && scored && math.Abs(sum-r.Reward) > 1e-6*(1+math.Abs(sum)):
 			return fmt.Errorf("grpo: the reward of completion %d of group %d is %g, but reward_weights make %g of %v", r.Sample, r.Group, r.Reward, sum, r.Rewards)
 		}

@@ -289,6 +289,8 @@ func TestRewardContract(t *testing.T) {
 		{func(b []rl.Rollout) { b[1].Group = 1 }, "1 rollouts instead of num_generations 2"},
 		{func(b []rl.Rollout) { b[1].Rewards = nil }, "has 0 rewards, the first one 1"},
 		{func(b []rl.Rollout) { b[1].Rewards = []float64{math.Inf(1)} }, "is +Inf"},
+		{func(b []rl.Rollout) { b[1].Rewards = []float64{-1e300} }, "is -1e+300, want at most 1e+100 either way; scale it down"},
+		{func(b []rl.Rollout) { b[0].Reward = 1e200 }, "the reward of completion 0 of group 0 is 1e+200, want at most 1e+100 either way"},
 		{func(b []rl.Rollout) { b[1].Scored = false }, "scored false although"},
 		{func(b []rl.Rollout) { b[0].Reward = math.NaN() }, "the reward of completion 0 of group 0 is NaN"},
 	} {
@@ -311,6 +313,14 @@ func TestRewardContract(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 0.5, stats.Get("rewards/math/mean"))
 	require.InDelta(t, math.Sqrt(0.5), stats.Get("rewards/math/std"), 1e-12)
+
+	o.RewardWeights = nil
+	b := good()
+	b[0].Rewards, b[0].Reward = []float64{largestReward}, largestReward
+	b[1].Rewards, b[1].Reward = []float64{-largestReward}, -largestReward
+	_, err = Advantages(b, &o)
+	require.NoError(t, err)
+	require.InDelta(t, math.Sqrt(0.5), b[0].Advantage, 1e-12, "the largest reward still tells its group apart")
 }
 
 // TestPolicySize: no micro-batch of a generation batch needs more than the plan said.
