@@ -87,6 +87,12 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		{"tokenize", `{"txt":"a"}`, "txt"},
 		{"tokenize", `{}`, `no "text"`},
 		{"tokenize", `{"text":"a"} {"text":"b"}`, "more than one JSON value"},
+		{"score", "{\"text\":\"\xff\"}", "not valid UTF-8"},
+		{"tokenize", "{\"text\":\"\xff\"}", "not valid UTF-8"},
+		{"score", `{"text":"\ud800"}`, `\ud800 is half of a character`},
+		{"tokenize", `{"text":"\\\ud83d\ud83d"}`, `\ud83d is half of a character`},
+		{"tokenize", `{"text":"\uDE00 a"}`, `\uDE00 is half of a character`},
+		{"template", `{"messages":[{"role":"user","content":"\ud83d"}]}`, "half of a character"},
 		{"template", `{"messages":[],"toools":[]}`, "toools"},
 		{"template", `{"add_generation_prompt":true}`, `no "messages"`},
 	} {
@@ -100,6 +106,13 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, entries, "no half-written output")
 	}
+}
+
+func TestEscapesOfWholeCharactersAreRead(t *testing.T) {
+	in := `{"text":"\ud83d\ude00 \\ud83d \u00e4"}`
+	ids := rltrain(t, in, "tokenize", "--model", "tiny")
+	require.Equal(t, exitDone, ids.code, ids.err)
+	assert.Equal(t, `{"text":"😀 \\ud83d ä"}`+"\n", rltrain(t, ids.out, "tokenize", "--model", "tiny", "--decode").out)
 }
 
 func TestInputAndOutputFiles(t *testing.T) {
