@@ -36,7 +36,7 @@ func (o samplingOptions) check() error {
 	return checks(
 		between("num-generations", o.NumGenerations, 1, infer.MaxN, "one answer is enough to be greedy"),
 		between("max-completion-length", o.MaxCompletionLength, 1, 1<<24, "an answer has at least one token"),
-		checkTemperature(o.Temperature, true),
+		checkTemperature("temperature", o.Temperature, true),
 		between("top-p", o.TopP, 1e-9, 1, "1 turns it off"),
 		between("top-k", o.TopK, 0, math.MaxInt32, "0 turns it off"),
 		between("min-p", o.MinP, 0, 1, "0 turns it off"),
@@ -53,15 +53,18 @@ func (o samplingOptions) checkGreedy() error {
 }
 
 // checkTemperature holds a temperature to what the engine computes.
-func checkTemperature(t float64, greedy bool) error {
-	if t == 0 && greedy || t >= 1e-4 && t <= 100 {
+func checkTemperature(name string, t float64, greedy bool) error {
+	if t == 0 && greedy || drawable(t) {
 		return nil
 	}
 	if greedy {
-		return usage("--temperature is %v, want 0 (greedy) or 0.0001 to 100", t)
+		return usage("--%s is %v, want 0 (greedy) or 0.0001 to 100", name, t)
 	}
-	return usage("--temperature is %v, want 0.0001 to 100; training draws, so 0 is not possible", t)
+	return usage("--%s is %v, want 0.0001 to 100; training draws, so 0 is not possible", name, t)
 }
+
+// drawable tells whether logits can be divided by a temperature.
+func drawable(t float64) bool { return t >= 1e-4 && t <= 100 }
 
 func (o samplingOptions) draws() loop.Sampling {
 	return loop.Sampling{N: o.NumGenerations, MaxTokens: o.MaxCompletionLength, Temperature: o.Temperature, TopP: o.TopP, TopK: o.TopK,

@@ -69,7 +69,7 @@ func (g *grpoCmd) check(c *console) error {
 		g.modelOptions.check(), g.datasetOptions.check(), g.loraOptions.check(c), g.optimizerOptions.check(c), g.evalOptions.check(), g.runOptions.check(),
 		between("num-generations", g.NumGenerations, 2, infer.MaxN, "a group needs two to compare"),
 		between("max-completion-length", g.MaxCompletionLength, 1, 1<<24, "a completion has at least one token"),
-		checkTemperature(g.Temperature, false), checkTemperature(g.EvalTemperature, true),
+		checkTemperature("temperature", g.Temperature, false), checkTemperature("eval-temperature", g.EvalTemperature, true),
 		between("top-p", g.TopP, 1e-9, 1, "1 turns it off"),
 		between("top-k", g.TopK, 0, maxCount, "0 turns it off"),
 		between("min-p", g.MinP, 0, 1, "0 turns it off"),

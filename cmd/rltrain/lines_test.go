@@ -80,6 +80,9 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		{"score", `{"ids":[1],"text":"x"}`, "exactly one of"},
 		{"score", `{}`, "exactly one of"},
 		{"score", `{"ids":[1],"temperature":0}`, "temperature is 0"},
+		{"score", `{"ids":[1],"temperature":1e-300}`, "line 2: temperature is 1e-300, want 0.0001 to 100"},
+		{"score", `{"ids":[1],"temperature":1e300}`, "line 2: temperature is 1e+300, want 0.0001 to 100"},
+		{"score", `{"ids":[-1]}`, "line 2: "},
 		{"score", `{"ids":[99999]}`, "out of the vocabulary"},
 		{"score", `{"ids":[1],"temprature":2}`, "temprature"},
 		{"score", `{"ids":[` + strings.Repeat("1,", 600) + `1]}`, "loaded for 512 positions"},
@@ -101,6 +104,7 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		r := rltrain(t, good+"\n"+c.bad+"\n", c.command, "--model", "tiny", "--output", out)
 		assert.Equal(t, exitFailed, r.code, "%s %s", c.command, c.bad)
 		assert.Contains(t, r.err, "line 2", c.bad)
+		assert.NotContains(t, r.err, "request 0", c.bad)
 		assert.Contains(t, r.err, c.want, c.bad)
 		entries, err := os.ReadDir(filepath.Dir(out))
 		require.NoError(t, err)

@@ -59,6 +59,7 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{[]string{"grpo", "--model", "tiny", "--dataset", data}, "--reward is missing"},
 		{append(base, "--temperature", "0"), "--temperature is 0, want 0.0001 to 100"},
 		{append(base, "--temperature", "NaN"), "--temperature is NaN"},
+		{append(base, "--eval-temperature=-1"), "--eval-temperature is -1, want 0 (greedy) or 0.0001 to 100"},
 		{append(base, "--lora-r", "0"), "--lora-r is 0, want 1 to 512"},
 		{append(base, "--learning-rate=-1"), "--learning-rate is -1"},
 		{append(base, "--learning-rate", "Inf"), "--learning-rate is +Inf"},

@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"graft/cmd/internal/launch"
+	"graft/infer"
 	"graft/model/template"
 	"graft/model/tokenizer"
 )
@@ -39,6 +39,9 @@ func (s scoreCmd) Run(c *console) error {
 			return nil, fmt.Errorf("%d tokens, but the model is loaded for %d positions; shorten it or raise --max-model-len", len(ids), limit)
 		}
 		logp, entropy, err := session.engine.Score(ctx, ids, session.adapter(), temperature)
+		if refused := (*infer.RequestError)(nil); errors.As(err, &refused) {
+			return nil, errors.New(refused.Message) // a line is one request: its number says nothing
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -74,8 +77,8 @@ func scoreLine(tok *tokenizer.Tokenizer, line []byte) (ids []int32, temperature 
 	}
 	temperature = 1
 	if in.Temperature != nil {
-		if temperature = *in.Temperature; !(temperature > 0) || math.IsInf(temperature, 0) {
-			return nil, 0, fmt.Errorf("temperature is %g, want a finite number above 0", temperature)
+		if temperature = *in.Temperature; !drawable(temperature) {
+			return nil, 0, fmt.Errorf("temperature is %g, want 0.0001 to 100", temperature)
 		}
 	}
 	given := 0
