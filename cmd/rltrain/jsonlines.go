@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strconv"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -119,10 +121,56 @@ func strict(line []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return err
+		return inWords(err, reflect.TypeOf(v).Elem())
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("more than one JSON value on the line")
 	}
 	return nil
+}
+
+// inWords says what a decoder refused in the words of the file's author: t is the struct of a line.
+func inWords(err error, t reflect.Type) error {
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	fields := strings.Join(names, ", ")
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		kind, number := strings.CutPrefix(wrong.Value, "number")
+		switch {
+		case number:
+			kind = "the number" + kind
+			if kind == "the number" {
+				kind = "a number"
+			}
+		default:
+			kind = map[string]string{"array": "a list", "string": "text", "bool": "true or false", "object": "an object"}[wrong.Value]
+		}
+		if wrong.Field == "" {
+			return fmt.Errorf("the line is %s, want an object with some of %s", kind, fields)
+		}
+		return fmt.Errorf("%q has %s where %s belongs", wrong.Field, kind, wordFor(wrong.Type))
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("unknown field %s; there are %s", name, fields)
+	}
+	return err
+}
+
+// wordFor names what a field takes.
+func wordFor(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list of ids"
+	case reflect.Int32:
+		return "a token id, a whole number from 0,"
+	}
+	return "a number"
 }

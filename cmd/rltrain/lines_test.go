@@ -83,6 +83,18 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		{"score", `{"ids":[1],"temperature":1e-300}`, "line 2: temperature is 1e-300, want 0.0001 to 100"},
 		{"score", `{"ids":[1],"temperature":1e300}`, "line 2: temperature is 1e+300, want 0.0001 to 100"},
 		{"score", `{"ids":[-1]}`, "line 2: "},
+		{"score", `[1]`, "the line is a list, want an object with some of ids, text, messages"},
+		{"score", `7`, "the line is a number, want an object"},
+		{"score", `{"ids":7}`, `"ids" has a number where a list of ids belongs`},
+		{"score", `{"ids":[1.5]}`, `"ids" has the number 1.5 where a token id`},
+		{"score", `{"ids":["a"]}`, `"ids" has text where a token id`},
+		{"score", `{"ids":[99999999999]}`, `"ids" has the number 99999999999 where a token id`},
+		{"score", `{"ids":[1],"temperature":"hot"}`, `"temperature" has text where a number belongs`},
+		{"tokenize", `"a"`, "the line is text, want an object with some of text, add_special, plain_text"},
+		{"tokenize", `{"text":["a"]}`, `"text" has a list where text belongs`},
+		{"tokenize", `{"text":"a","add_special":1}`, `"add_special" has a number where true or false belongs`},
+		{"tokenize", `{"txt":"a"}`, `unknown field "txt"; there are text, add_special, plain_text`},
+		{"tokenize", `{`, "line 2"},
 		{"score", `{"ids":[99999]}`, "out of the vocabulary"},
 		{"score", `{"ids":[1],"temprature":2}`, "temprature"},
 		{"score", `{"ids":[` + strings.Repeat("1,", 600) + `1]}`, "loaded for 512 positions"},
@@ -105,6 +117,8 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		assert.Equal(t, exitFailed, r.code, "%s %s", c.command, c.bad)
 		assert.Contains(t, r.err, "line 2", c.bad)
 		assert.NotContains(t, r.err, "request 0", c.bad)
+		assert.NotContains(t, r.err, "json:", c.bad)
+		assert.NotContains(t, r.err, "Go ", c.bad)
 		assert.Contains(t, r.err, c.want, c.bad)
 		entries, err := os.ReadDir(filepath.Dir(out))
 		require.NoError(t, err)
