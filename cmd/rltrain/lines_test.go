@@ -109,6 +109,12 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		{"tokenize", `{"text":"\uDE00 a"}`, `\uDE00 is half of a character`},
 		{"template", `{"messages":[{"role":"user","content":"\ud83d"}]}`, "half of a character"},
 		{"template", `{"messages":[],"toools":[]}`, "toools"},
+		{"template", `{"messages":[],"tools":5}`, `"tools" is no list`},
+		{"template", `{"messages":[],"tools":["f"]}`, `"tools": entry 0 is no object`},
+		{"template", `{"messages":[],"documents":{"a":1}}`, `"documents" is no list`},
+		{"score", `{"messages":[{}]}`, `message 0 has no "role"`},
+		{"score", `{"messages":[{"role":"user","content":"a"},{"role":7}]}`, `message 1 has a "role" that is no text`},
+		{"score", `{"messages":["hello"]}`, `message 0 is no object`},
 		{"template", `{"add_generation_prompt":true}`, `no "messages"`},
 	} {
 		good := map[string]string{"score": `{"ids":[1,2]}`, "tokenize": `{"text":"a"}`, "template": `{"messages":[]}`}[c.command]

@@ -60,6 +60,20 @@ func (t templateCmd) Run(c *console) error {
 	return t.each(c, func(line []byte) (any, error) { return renderLine(parsed, chat, line) })
 }
 
+// objects refuses what is no list of objects.
+func objects(key string, v any) error {
+	list, ok := v.([]any)
+	if !ok {
+		return fmt.Errorf("%q is no list", key)
+	}
+	for i, x := range list {
+		if _, ok := x.(*template.Map); !ok {
+			return fmt.Errorf("%q: entry %d is no object", key, i)
+		}
+	}
+	return nil
+}
+
 // spell is the text of a special token, "" if there is none.
 func spell(tok *tokenizer.Tokenizer, which func() (int32, bool)) string {
 	id, ok := which()
@@ -91,10 +105,15 @@ func renderLine(t *template.Template, chat template.Chat, line []byte) (any, err
 			if chat.Messages, ok = v.([]any); !ok {
 				return nil, errors.New(`"messages" is no list`)
 			}
-		case "tools":
-			chat.Tools = v
-		case "documents":
-			chat.Documents = v
+		case "tools", "documents":
+			if err := objects(key, v); err != nil {
+				return nil, err
+			}
+			if key == "tools" {
+				chat.Tools = v
+			} else {
+				chat.Documents = v
+			}
 		case "add_generation_prompt":
 			if chat.AddGenerationPrompt, ok = v.(bool); !ok {
 				return nil, errors.New(`"add_generation_prompt" is neither true nor false`)

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"errors"
+	"fmt"
 
 	"graft/model/template"
 	"graft/model/tokenizer"
@@ -20,6 +21,9 @@ func Conversation(tok *tokenizer.Tokenizer, messages []any, open bool) ([]int32,
 	}
 	marked := make([]any, len(messages))
 	for i, m := range messages {
+		if err := hasRole(m); err != nil {
+			return nil, fmt.Errorf("message %d %w", i, err)
+		}
 		marked[i] = protect(tok, m)
 	}
 	text, err := t.RenderChat(template.Chat{Messages: marked, AddGenerationPrompt: open,
@@ -28,6 +32,22 @@ func Conversation(tok *tokenizer.Tokenizer, messages []any, open bool) ([]int32,
 		return nil, err
 	}
 	return tok.Encode(text, tokenizer.EncodeOptions{})
+}
+
+// hasRole refuses what is no message: a template would render it as one that nobody speaks.
+func hasRole(m any) error {
+	fields, ok := m.(*template.Map)
+	if !ok {
+		return errors.New(`is no object; want {"role":"user","content":"…"}`)
+	}
+	role, ok := fields.Get("role")
+	if !ok {
+		return errors.New(`has no "role", such as user or assistant`)
+	}
+	if text, ok := role.(string); !ok || text == "" {
+		return errors.New(`has a "role" that is no text, such as user or assistant`)
+	}
+	return nil
 }
 
 func piece(tok *tokenizer.Tokenizer, which func() (int32, bool)) string {
