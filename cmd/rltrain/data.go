@@ -31,7 +31,16 @@ func (o datasetOptions) check() error {
 		between("max-samples", o.MaxSamples, 0, 1<<40, "0 reads all rows"),
 		between("max-prompt-length", o.MaxPromptLength, 0, 1<<26, "0 takes what fits"),
 		oneOf("dataset-split", o.DatasetSplit, "", "train", "test", "validation"),
+		o.checkSplit(),
 	)
+}
+
+// checkSplit refuses to pick among the files of a single file.
+func (o datasetOptions) checkSplit() error {
+	if info, err := os.Stat(o.Dataset); o.DatasetSplit == "" || err != nil || info.IsDir() {
+		return nil // a path that is not there is told when it is opened
+	}
+	return usage("--dataset-split has no effect on the single file %s: it picks files of a folder by their names", o.Dataset)
 }
 
 // open reads the rows.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"graft/cmd/internal/loop"
 	"graft/infer"
 	"graft/rewards"
@@ -73,6 +76,7 @@ func (g *grpoCmd) check(c *console) error {
 		between("top-p", g.TopP, 1e-9, 1, "1 turns it off"),
 		between("top-k", g.TopK, 0, maxCount, "0 turns it off"),
 		between("min-p", g.MinP, 0, 1, "0 turns it off"),
+		g.checkEpsilon(),
 		between("max-num-seqs", g.MaxNumSeqs, 1, 4096, "64 suits most machines"),
 		g.checkUnused(c),
 	)
@@ -95,6 +99,41 @@ func (g *grpoCmd) checkUnused(c *console) error {
 		c.unused("long-rows", g.LongRows == "truncate", "as truncate: a prompt is never cut; take skip"),
 		c.unused("eval-temperature", g.EvalSize == 0, "with --eval-size 0"),
 	)
+}
+
+// checkEpsilon refuses a band that reaches down to ratios of 0, which never clips.
+func (g *grpoCmd) checkEpsilon() error {
+	if g.Epsilon > 0 && g.Epsilon < 1 {
+		return nil
+	}
+	return usage("--epsilon is %v, want more than 0 and less than 1; 0.2 is usual", g.Epsilon)
+}
+
+// sayIdle warns of options that compare with an older policy when there is none. They are not
+// refused: recipes name them whether or not a batch feeds several steps.
+func (g *grpoCmd) sayIdle(c *console, o *grpo.Options) {
+	if o.StepsPerBatch() != 1 {
+		return
+	}
+	plain := slices.Contains([]string{grpo.DAPO, grpo.GRPO, grpo.BNPO, grpo.DrGRPO}, g.LossType)
+	var idle []string
+	for _, x := range []struct {
+		name   string
+		always bool // without effect at a ratio of 1
+	}{
+		{"epsilon", true},
+		{"epsilon-high", g.LossType != grpo.CISPO || g.EpsilonHigh >= 1}, // a cap below 1 does scale
+		{"delta", true},
+		{"off-policy-mask-threshold", true},
+		{"importance-sampling-level", plain && g.TopEntropyQuantile == 1 && g.Beta == 0},
+	} {
+		if c.flags[x.name] && x.always {
+			idle = append(idle, "--"+x.name)
+		}
+	}
+	if idle != nil {
+		c.talk.say("warning: no effect of %s: each batch feeds one step, so every ratio is 1; --num-iterations or --steps-per-generation makes more of a batch", strings.Join(idle, ", "))
+	}
 }
 
 // trainerOptions are the flags as the trainer takes them, without the schedule.
@@ -121,6 +160,7 @@ func (g *grpoCmd) Run(c *console) (err error) {
 	if err := options.Validate(); err != nil {
 		return errUsage{err}
 	}
+	g.sayIdle(c, &options)
 	judge := &loop.Judge{Deadline: g.RewardTimeout}
 	if judge.Rewards, err = g.parse(); err != nil {
 		return err

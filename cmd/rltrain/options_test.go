@@ -60,6 +60,12 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{append(base, "--temperature", "0"), "--temperature is 0, want 0.0001 to 100"},
 		{append(base, "--temperature", "NaN"), "--temperature is NaN"},
 		{append(base, "--eval-temperature=-1"), "--eval-temperature is -1, want 0 (greedy) or 0.0001 to 100"},
+		{append(base, "--epsilon", "2"), "--epsilon is 2, want more than 0 and less than 1"},
+		{append(base, "--epsilon", "1"), "--epsilon is 1, want more than 0"},
+		{append(base, "--epsilon", "NaN"), "--epsilon is NaN, want more than 0"},
+		{append(base, "--dataset-split", "train"), "--dataset-split has no effect on the single file " + data},
+		{[]string{"sft", "--model", "tiny", "--dataset", data, "--dataset-split", "test"}, "--dataset-split has no effect on the single file"},
+		{[]string{"eval", "--model", "tiny", "--dataset", data, "--reward", "exact", "--dataset-split", "test"}, "--dataset-split has no effect on the single file"},
 		{append(base, "--lora-r", "0"), "--lora-r is 0, want 1 to 512"},
 		{append(base, "--learning-rate=-1"), "--learning-rate is -1"},
 		{append(base, "--learning-rate", "Inf"), "--learning-rate is +Inf"},
@@ -93,6 +99,22 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		assert.Equal(t, exitUsage, r.code, "%v\n%s", c.args, r.err)
 		assert.Empty(t, r.out, "stdout is for data: %v", c.args)
 	}
+}
+
+// What a warning calls idle is idle: the adapter is the same to the bit.
+func TestOptionsWithoutAnOlderPolicyAreToldIdle(t *testing.T) {
+	with := func(more ...string) (string, string) {
+		r := ok(t, quick(t, filepath.Join(t.TempDir(), "run"), append([]string{"--max-steps", "2", "--eval-size", "0", "--temperature", "1.3"}, more...)...)...)
+		return summary(t, r)["adapter_sha256"].(string), r.err
+	}
+	want, quiet := with()
+	assert.NotContains(t, quiet, "no effect")
+	got, said := with("--epsilon", "0.1", "--epsilon-high", "0.28", "--delta", "1.5", "--off-policy-mask-threshold", "0.01", "--importance-sampling-level", "sequence")
+	assert.Contains(t, said, "warning: no effect of --epsilon, --epsilon-high, --delta, --off-policy-mask-threshold, --importance-sampling-level:")
+	assert.Equal(t, want, got)
+
+	_, quiet = with("--epsilon", "0.1", "--num-iterations", "2")
+	assert.NotContains(t, quiet, "no effect", "the second pass has an older policy")
 }
 
 func TestHelpIsOnStandardOutput(t *testing.T) {
