@@ -58,10 +58,11 @@ func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
 		flags = append(flags, group...)
 	}
 	if file != nil {
-		if err := file.unknown(flags); err != nil {
+		if err := errors.Join(file.unknown(flags), file.overridden(parsed, flags)); err != nil {
 			return nil, errUsage{err}
 		}
 	}
+	c.talk.slips(os.Environ())
 	c.flags = map[string]bool{}
 	for _, f := range flags {
 		c.flags[f.Name] = given(parsed, f) || file != nil && file.chose(f)
@@ -246,6 +247,9 @@ func (o *options) unknown(flags []*kong.Flag) error {
 	}
 	slices.SortFunc(keys, func(a, b string) int { return o.lines[a] - o.lines[b] })
 	for _, key := range keys {
+		if key == "config" {
+			return fmt.Errorf("--config %s: line %d: a file of options names no further file; put its options here", o.path, o.lines[key])
+		}
 		if slices.Contains(names, key) {
 			continue
 		}
@@ -256,6 +260,63 @@ func (o *options) unknown(flags []*kong.Flag) error {
 		return fmt.Errorf("--config %s: line %d: no option is called %s%s", o.path, o.lines[key], underscored(key), hint)
 	}
 	return nil
+}
+
+// overridden checks the values that something stronger hides: a mistake in the file is one whether
+// or not this command line reaches it.
+func (o *options) overridden(parsed *kong.Context, flags []*kong.Flag) error {
+	for _, f := range flags {
+		v, ok := o.values[f.Name]
+		if !ok || v == nil || !given(parsed, f) {
+			continue
+		}
+		hidden := reflect.New(f.Target.Type()).Elem()
+		err := f.Parse(kong.Scan().PushTyped(v, kong.FlagValueToken), hidden)
+		if err == nil && f.Enum != "" && !slices.Contains(f.EnumSlice(), fmt.Sprint(v)) {
+			err = fmt.Errorf("must be one of %s but got %q", f.Enum, fmt.Sprint(v))
+		}
+		if err != nil {
+			return fmt.Errorf("--config %s: line %d: %s: %w", o.path, o.lines[f.Name], underscored(f.Name), err)
+		}
+	}
+	return nil
+}
+
+// slips warns of variables that look like a misspelt option's: nothing reads them. Variables that
+// resemble no option may be another program's.
+func (t *talk) slips(environ []string) {
+	names := optionNames()
+	for _, entry := range environ {
+		variable, _, _ := strings.Cut(entry, "=")
+		name, ours := strings.CutPrefix(variable, "GRAFT_")
+		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if !ours || slices.Contains(names, name) {
+			continue
+		}
+		if near, ok := nearestName(name, names); ok {
+			t.say("warning: no option reads %s; did you mean GRAFT_%s?", variable, strings.ToUpper(underscored(near)))
+		}
+	}
+}
+
+// optionNames lists the options of all commands, and what else is read from the environment.
+func optionNames() []string {
+	names := []string{"python"}
+	parser, err := newParser(&commands{}, &console{out: io.Discard})
+	if err != nil {
+		panic("rltrain: " + err.Error()) // the same tree was parsed before
+	}
+	var add func(n *kong.Node)
+	add = func(n *kong.Node) {
+		for _, f := range n.Flags {
+			names = append(names, f.Name)
+		}
+		for _, child := range n.Children {
+			add(child)
+		}
+	}
+	add(parser.Model.Node)
+	return names
 }
 
 // nearestName is the closest name by edit distance, if it is close enough to be a slip.

@@ -37,12 +37,38 @@ func TestFileMistakesNameLineAndNearest(t *testing.T) {
 		"lora:\n  r: 3\n":                        "options are one level deep",
 		"- 1\n":                                  "want options as NAME: VALUE",
 		"max_steps: many\n":                      "max-steps",
+		"model: a\nconfig: b.yaml\n":             "line 2: a file of options names no further file",
 		"command: sft\n":                         `is for "sft", not for "grpo"`,
 	} {
 		_, err := parsed(t, "grpo", "--config", file(t, "c.yaml", text))
 		require.ErrorContains(t, err, want, text)
 		assert.ErrorAs(t, err, &errUsage{}, text)
 	}
+}
+
+func TestFileMistakesAreToldBehindStrongerOptions(t *testing.T) {
+	t.Setenv("GRAFT_LORA_R", "6")
+	for text, want := range map[string]string{
+		"model: a\nmax_steps: foo\n": "line 2: max_steps:",
+		"lora_r: many\n":             "line 1: lora_r:",
+		"model: a\nloss_type: ppo\n": "line 2: loss_type: must be one of",
+	} {
+		_, err := parsed(t, "grpo", "--config", file(t, "c.yaml", text), "--max-steps", "3", "--loss-type", "grpo")
+		require.ErrorContains(t, err, want, text)
+		assert.ErrorAs(t, err, &errUsage{}, text)
+	}
+	g, err := parsed(t, "grpo", "--config", file(t, "c.yaml", "max_steps: 7\nlora_r: 3\nreward: [exact, math]\n"), "--max-steps", "3", "--reward", "exact")
+	require.NoError(t, err)
+	assert.Equal(t, []any{3, 6, []string{"exact"}}, []any{g.MaxSteps, g.LoraR, g.Reward}, "the file's values are looked at, not taken")
+}
+
+func TestMisspeltVariablesAreTold(t *testing.T) {
+	t.Setenv("GRAFT_SEEED", "5")
+	t.Setenv("GRAFT_SEED", "5")
+	t.Setenv("GRAFT_PYTHON", "python3")
+	t.Setenv("GRAFT_SOMETHING_ELSE_ALTOGETHER", "1")
+	r := ok(t, "version")
+	assert.Equal(t, "warning: no option reads GRAFT_SEEED; did you mean GRAFT_SEED?\n", r.err)
 }
 
 func TestUsageMistakesExitWithTwo(t *testing.T) {
@@ -93,6 +119,9 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{[]string{"dpo", "--model", "tiny", "--dataset", data, "--discopop-tau", "1"}, "--discopop-tau has no effect"},
 		{[]string{"tokenize", "--model", "tiny", "--skip-special"}, "--skip-special is for --decode"},
 		{[]string{"resume", t.TempDir()}, "is not a run"},
+		{append(base, "--resume", "--output-dir", filepath.Join(t.TempDir(), "none")), "leave --resume out to begin a new one there"},
+		{append(base, "--resume", filepath.Join(t.TempDir(), "none")), "there is no folder"},
+		{[]string{"resume", filepath.Join(t.TempDir(), "none")}, "there is no folder"},
 	} {
 		r := rltrain(t, "", c.args...)
 		assert.Contains(t, r.err, c.want, "%v", c.args)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,9 @@ func (t *training) findCheckpoint() error {
 	dir := t.run.Resume
 	if t.run.OutputDir != "" && filepath.Clean(t.run.OutputDir) != filepath.Clean(dir) {
 		return usage("--output-dir %s has no effect with --resume %s: the run goes on in its own folder", t.run.OutputDir, dir)
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return usage("--resume: there is no folder %s; name the folder of a run (rltrain runs lists them), or leave --resume out to begin a new one there", dir)
 	}
 	if sum, err := rl.ReadSummary(dir); err == nil {
 		t.c.talk.say("%s is done; nothing is left to resume. Train on from its adapter with --adapter %s", dir, dir)

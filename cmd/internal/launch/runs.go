@@ -64,6 +64,9 @@ func Runs(root string) ([]Run, error) {
 func ReadRun(dir string) (Run, error) {
 	run := Run{Dir: dir}
 	raw, err := os.ReadFile(filepath.Join(dir, configName))
+	if _, missing := os.Stat(dir); errors.Is(missing, fs.ErrNotExist) {
+		return run, fmt.Errorf("there is no folder %s; name the folder of a run (rltrain runs lists them)", dir)
+	}
 	if err != nil {
 		return run, fmt.Errorf("%s is not a run: it has no readable %s", dir, configName)
 	}
