@@ -235,4 +235,12 @@ func TestDemoRunsShort(t *testing.T) {
 	assert.EqualValues(t, 2, s["steps"])
 	assert.EqualValues(t, 0, s["mismatch_tokens"])
 	assert.Equal(t, s["planned_bytes"], s["peak_bytes"])
+	// What it says to type next works, on its model and adapter.
+	chat := rltrain(t, "37+58=\n", "chat", "--runs", runs)
+	require.Equal(t, exitDone, chat.code, chat.err)
+	require.NotEmpty(t, strings.TrimSpace(chat.out))
+	require.Contains(t, ok(t, "runs", runs).out, "tiny")
+	dir := filepath.Join(t.TempDir(), "adapter")
+	ok(t, "export", "--runs", runs, "--output", dir)
+	require.FileExists(t, filepath.Join(dir, "adapter_config.json"))
 }

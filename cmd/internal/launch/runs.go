@@ -78,6 +78,9 @@ func ReadRun(dir string) (Run, error) {
 		return run, fmt.Errorf("%s: %w", filepath.Join(dir, configName), err)
 	}
 	run.Command, run.Model = config.Command, config.Model
+	if run.Command == "demo" {
+		run.Model = Tiny // the demo has no option for it
+	}
 	run.Changed = changed(dir, configName)
 	if raw, err := os.ReadFile(filepath.Join(dir, summaryName)); err == nil {
 		if json.Unmarshal(raw, &run.Summary) == nil {
