@@ -51,7 +51,7 @@ func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return nil, errUsage{nearestCommand(args, err)}
+		return nil, errUsage{explained(args, err)}
 	}
 	var flags []*kong.Flag
 	for _, group := range parsed.Selected().AllFlags(false) {
@@ -359,6 +359,22 @@ func commandNames() []string {
 		}
 	}
 	return names
+}
+
+// explained says in the program's words what kong refused.
+func explained(args []string, err error) error {
+	for i, a := range args {
+		if !strings.HasPrefix(a, "--") || strings.Contains(a, "=") {
+			continue
+		}
+		if i+1 == len(args) && strings.Contains(err.Error(), `value but got "EOL"`) {
+			return fmt.Errorf("%s needs a value", a)
+		}
+		if i+1 < len(args) && strings.Contains(err.Error(), fmt.Sprintf("value but got %q (long flag)", args[i+1])) {
+			return fmt.Errorf("%s needs a value, and %s is the next option", a, args[i+1])
+		}
+	}
+	return foreignOption(nearestCommand(args, err))
 }
 
 // nearestCommand explains a first word that is no command.

@@ -119,9 +119,9 @@ type commands struct {
 	Config string `help:"YAML file of options, named as flags are; flags and GRAFT_* variables are stronger." placeholder:"FILE"`
 
 	Demo     demoCmd     `cmd:"" default:"withargs" hidden:"" help:"Tune the embedded model: what happens without arguments."`
-	GRPO     grpoCmd     `cmd:"" name:"grpo" group:"train" help:"Tune a model by reinforcement: sample groups, score them, move the adapter."`
-	DPO      dpoCmd      `cmd:"" name:"dpo" group:"train" help:"Tune on preference rows (chosen, rejected)."`
-	SFT      sftCmd      `cmd:"" name:"sft" group:"train" help:"Tune on examples."`
+	GRPO     grpoCmd     `cmd:"" name:"grpo" group:"train" set:"model_default=Needed: there is no default." help:"Tune a model by reinforcement: sample groups, score them, move the adapter."`
+	DPO      dpoCmd      `cmd:"" name:"dpo" group:"train" set:"model_default=Needed: there is no default." help:"Tune on preference rows (chosen, rejected)."`
+	SFT      sftCmd      `cmd:"" name:"sft" group:"train" set:"model_default=Needed: there is no default." help:"Tune on examples."`
 	Resume   resumeCmd   `cmd:"" group:"train" help:"Go on with a run that was stopped."`
 	Eval     evalCmd     `cmd:"" group:"use" help:"Measure a model on a dataset with rewards."`
 	Chat     chatCmd     `cmd:"" group:"use" help:"Talk to a model."`
@@ -129,7 +129,7 @@ type commands struct {
 	Tokenize tokenizeCmd `cmd:"" group:"use" help:"Text to token ids and back, JSON lines."`
 	Template templateCmd `cmd:"" group:"use" help:"Render chat templates, JSON lines."`
 	Reward   rewardCmd   `cmd:"" group:"use" help:"Try a reward before training with it."`
-	Plan     planCmd     `cmd:"" group:"look" help:"Memory that a run would take, without loading the model."`
+	Plan     planCmd     `cmd:"" group:"look" set:"model_default=Needed: there is no default." help:"Memory that a run would take, without loading the model."`
 	Doctor   doctorCmd   `cmd:"" group:"look" help:"Check this machine: processor, kernels against the reference, memory, Python, folders."`
 	Export   exportCmd   `cmd:"" group:"use" help:"Write a run's adapter for other tools, and read it back to check."`
 	Runs     runsCmd     `cmd:"" group:"look" help:"List runs."`
@@ -166,7 +166,8 @@ func newParser(tree *commands, c *console, options ...kong.Option) (*kong.Kong, 
 			"Options are flags, or GRAFT_* variables (--max-steps is GRAFT_MAX_STEPS), or keys of the YAML file --config, the first being the strongest. " +
 			"Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped and resumable."),
 		kong.DefaultEnvars("GRAFT"),
-		kong.Vars{"rewards": rewardNames()},
+		kong.Vars{"rewards": rewardNames(), "model_default": "Default: the last run's model with its adapter."},
+		kong.ValueFormatter(optionHelp),
 		kong.Writers(c.out, c.out),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 110}),

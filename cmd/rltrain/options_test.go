@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -79,6 +80,11 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		want string
 	}{
 		{[]string{"grpo", "--max-stepz", "3"}, "--max-steps"},
+		{[]string{"plan", "--model"}, "--model needs a value"},
+		{[]string{"plan", "--model", "--lora-r", "4"}, "--model needs a value, and --lora-r is the next option"},
+		{[]string{"grpo", "--bf16"}, "unknown flag --bf16: weights keep the format"},
+		{[]string{"grpo", "--report_to", "none"}, "TensorBoard events"},
+		{[]string{"sft", "--model_name_or_path=x"}, "say --model"},
 		{[]string{"gropo"}, "no command is called gropo. Did you mean grpo?"},
 		{[]string{"grpo", "--dataset", data, "--reward", "exact"}, "--model is missing"},
 		{[]string{"grpo", "--model", "tiny", "--reward", "exact"}, "--dataset is missing"},
@@ -154,6 +160,25 @@ func TestHelpIsOnStandardOutput(t *testing.T) {
 		assert.Empty(t, r.err)
 	}
 	assert.Contains(t, ok(t, "version").out, "rltrain")
+}
+
+func TestHelpIsTheManual(t *testing.T) {
+	for command, want := range map[string][]string{
+		"grpo": {"[default: 8]", "[default: dapo]", "[default: on]", "[default: 1e-8]", "[default: all-linear]", "[default: none]", "grpo 1e-4", "--chat=\"auto\""},
+		"dpo":  {"[default: 0.1]", "[default: sigmoid]", "[default: reverse_kl]"},
+		"sft":  {"[default: nll]", "[default: 16]"},
+		"eval": {"[default: 256]", "[default: 42]", "last run"},
+		"chat": {"[default: 512]", "[default: 0]", "last run"},
+		"plan": {"[default: 256]", "[default: 64]"},
+	} {
+		text := strings.Join(strings.Fields(ok(t, command, "-h").out), " ")
+		for _, w := range want {
+			assert.Contains(t, text, w, command)
+		}
+		if command != "eval" && command != "chat" {
+			assert.NotContains(t, text, "last run's model", "%s does not train what an earlier run left", command)
+		}
+	}
 }
 
 func TestConfigOfARunIsReloadable(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 // modelOptions are the flags of every command that loads a model.
 type modelOptions struct {
-	Model       string       `help:"GGUF file, folder with safetensors, or tiny (embedded). Default: the last run's model with its adapter." placeholder:"MODEL" group:"model"`
+	Model       string       `help:"GGUF file, folder with safetensors, or tiny (embedded). ${model_default}" placeholder:"MODEL" group:"model"`
 	Adapter     string       `help:"PEFT folder, adapter GGUF or run folder; none for the base model alone." placeholder:"PATH" group:"model"`
 	Runs        string       `help:"Folder of runs." default:"runs" placeholder:"DIR" group:"model"`
 	MaxModelLen int          `help:"Positions of prompt and completion together; 0: what the model was made for, at most 8192." placeholder:"N" group:"model"`
