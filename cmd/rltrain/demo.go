@@ -105,7 +105,7 @@ func (d *demoCmd) Run(c *console) (err error) {
 	if err != nil {
 		return err
 	}
-	c.talk.say("No command, so here is the whole loop on the embedded model, which is right about half of the time at sums like %q.\n"+
+	c.talk.prose("No command, so here is the whole loop on the embedded model, which is right about half of the time at sums like %q.\n"+
 		"GRPO samples %d answers to each of %d problems a step, rewards the right ones, and moves a LoRA adapter; %d problems are held out. See -h for your own model.",
 		held[0].Columns["question"], demo().group, demo().batch/demo().group, len(held))
 	judge := &loop.Judge{Tokenizer: t.session.source.Files.Tokenizer, Rewards: exact, Deadline: demo().rewardLimit}

@@ -268,29 +268,18 @@ func watch(c *console, e *infer.Engine, what string, n int) func() {
 	if !c.talk.screen {
 		return func() {}
 	}
-	stop, ended := make(chan struct{}), make(chan struct{})
+	return c.talk.every(sampled(e, what, n))
+}
+
+// sampled is a status line that says how far the engine is with n sequences that begin now.
+func sampled(e *infer.Engine, what string, n int) func() string {
 	first := e.Stats()
 	begin := time.Now()
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-				s := e.Stats()
-				done := int(s.Stopped + s.Truncated - first.Stopped - first.Truncated)
-				rate := float64(s.GeneratedTokens-first.GeneratedTokens) / time.Since(begin).Seconds()
-				c.talk.now("%s %s %d/%d  %.0f tokens/s", what, bar(done, n, 24), done, n, rate)
-			}
-		}
-	}()
-	return func() {
-		close(stop)
-		<-ended
-		c.talk.end()
+	return func() string {
+		s := e.Stats()
+		done := int(s.Stopped + s.Truncated - first.Stopped - first.Truncated)
+		rate := float64(s.GeneratedTokens-first.GeneratedTokens) / time.Since(begin).Seconds()
+		return fmt.Sprintf("%s sampling %s %d/%d  %.0f tokens/s", what, bar(done, n, 24), done, n, rate)
 	}
 }
 

@@ -41,7 +41,7 @@ func usage(format string, args ...any) error { return errUsage{fmt.Errorf(format
 type errStopped struct{ dir string }
 
 func (e errStopped) Error() string {
-	return fmt.Sprintf("stopped; go on with: rltrain resume %s", e.dir)
+	return "stopped; go on with: " + resumeLine(e.dir)
 }
 
 // console is where a command reads and writes, and what it is told about stopping.

@@ -88,7 +88,7 @@ func (p *planCmd) Run(c *console) error {
 // size fills in what the command's micro-batch needs.
 func (p *planCmd) size(t *training) (*infer.Options, error) {
 	length := p.MaxPromptLength + p.MaxCompletionLength
-	t.sizes.rows = fmt.Sprintf("%d of %d+%d tokens", p.PerDeviceTrainBatchSize, p.MaxPromptLength, p.MaxCompletionLength)
+	t.sizes.rows = fmt.Sprintf("%d×(%d+%d) tokens", p.PerDeviceTrainBatchSize, p.MaxPromptLength, p.MaxCompletionLength)
 	switch p.Command {
 	case "sft":
 		o := sft.DefaultOptions()

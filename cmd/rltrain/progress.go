@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/guptarohit/asciigraph"
 
-	"graft/cmd/internal/launch"
 	"graft/rl"
 )
 
@@ -120,27 +120,69 @@ func spark(values []float64, width int) string {
 	return b.String()
 }
 
-// show prints a step's line.
+// widest is the longest curve of a step's line.
+const widest = 24
+
+// show prints a step's line: one line of the terminal, whose curve takes what the rest leaves.
 func (t *training) show(done int, s rl.Stats, took time.Duration) {
 	if done%t.run.LoggingSteps != 0 && done != t.optim.MaxSteps && done != 1 {
 		return
 	}
-	line := fmt.Sprintf("step %*d/%d", len(fmt.Sprint(t.optim.MaxSteps)), done, t.optim.MaxSteps)
-	if v, ok := s.Values[t.figure]; ok {
-		line += fmt.Sprintf("  %s %.3f %s", t.figure, v, spark(t.total.curve, 24))
+	v, scored := s.Values[t.figure]
+	head, tail := fmt.Sprintf("step %*d/%d", len(fmt.Sprint(t.optim.MaxSteps)), done, t.optim.MaxSteps), ""
+	if scored {
+		head += fmt.Sprintf("  %s %.3f", t.figure, v)
 	}
 	if v, ok := s.Values["loss"]; ok && t.figure != "loss" && !t.sampled {
-		line += fmt.Sprintf("  loss %.4f", v)
+		tail += fmt.Sprintf("  loss %.4f", v)
 	}
-	tokens := s.Get("tokens_sampled") + s.Get("tokens_trained")
-	line += fmt.Sprintf("  %.0f tokens/s", tokens/max(took.Seconds(), 1e-9))
+	tail += fmt.Sprintf("  %.0f tokens/s", (s.Get("tokens_sampled")+s.Get("tokens_trained"))/max(took.Seconds(), 1e-9))
 	if t.sampled {
-		line += fmt.Sprintf("  mismatch %.0f/%.0f", s.Get("mismatch_tokens"), s.Get("mismatch_compared"))
-		if s.Get("frac_reward_zero_std") == 1 {
-			line += "  (all groups equal: nothing to learn from)"
-		}
+		tail += fmt.Sprintf("  mismatch %.0f/%.0f", s.Get("mismatch_tokens"), s.Get("mismatch_compared"))
 	}
-	t.c.talk.say("%s  memory %s of %s", line, launch.Bytes(t.session.loaded.Arena.Used()), launch.Bytes(t.session.plan.Total()))
+	tail += "  " + share(t.session.loaded.Arena.Used(), t.session.plan.Total())
+	if room := min(widest, t.c.talk.width-len(head)-len(tail)-2); scored && room > 3 {
+		head += " " + spark(t.total.curve, room)
+	}
+	t.c.talk.say("%s", head+tail)
+	if t.sampled && s.Get("frac_reward_zero_std") == 1 {
+		t.c.talk.say("  all groups equal: nothing to learn from")
+	}
+}
+
+// share is an amount of memory beside the planned one, in the unit of that.
+func share(used, planned int64) string {
+	unit, name := 1<<20, "MiB"
+	if planned >= 10<<30 {
+		unit, name = 1<<30, "GiB"
+	}
+	return fmt.Sprintf("%.0f/%.0f %s", float64(used)/float64(unit), float64(planned)/float64(unit), name)
+}
+
+// phase is the training part of a step, which begins inside of the trainer. How long it will take
+// is told by how long the last one took.
+type phase struct {
+	since atomic.Int64 // nanoseconds of its beginning; 0: it is not running
+	last  atomic.Int64 // nanoseconds that the last one took; 0: there was none
+}
+
+func (p *phase) begin() { p.since.Store(time.Now().UnixNano()) }
+
+func (p *phase) running() bool { return p.since.Load() != 0 }
+
+func (p *phase) end() {
+	if since := p.since.Swap(0); since != 0 {
+		p.last.Store(max(1, time.Now().UnixNano()-since))
+	}
+}
+
+// line says how long the step that is called what has trained.
+func (p *phase) line(what string) string {
+	took, last := time.Duration(time.Now().UnixNano()-p.since.Load()), time.Duration(p.last.Load())
+	if last == 0 {
+		return fmt.Sprintf("%s training %.1f s", what, took.Seconds())
+	}
+	return fmt.Sprintf("%s training %s %.1f of about %.1f s", what, bar(int(took), int(last), widest), took.Seconds(), last.Seconds())
 }
 
 // graph draws the whole curve on a terminal.

@@ -60,7 +60,7 @@ func (r *reinforcement) prepare() error {
 	batch := g.PerDeviceTrainBatchSize * r.options.StepsPerGeneration
 	seqs := min(g.MaxNumSeqs, batch)
 	r.sizes.policy = r.options.PolicySize(longest(r.train))
-	r.sizes.rows = fmt.Sprintf("%d completions of %d+%d tokens", g.PerDeviceTrainBatchSize, longest(r.train), g.MaxCompletionLength)
+	r.sizes.rows = fmt.Sprintf("%d×(%d+%d) tokens", g.PerDeviceTrainBatchSize, longest(r.train), g.MaxCompletionLength)
 	r.sizes.least = max(r.sizes.policy.Pages, paged.PagesFor(length))
 	r.sizes.pages = pagesOf(seqs, g.NumGenerations, prompt, g.MaxCompletionLength)
 	r.sizes.sequences = batch
@@ -75,9 +75,9 @@ func (r *reinforcement) prepare() error {
 	if err := r.openLog(func(ids []int32) string { return r.judge.Tokenizer.Decode(ids, false) }); err != nil {
 		return err
 	}
-	r.c.talk.say("grpo: %s, %s, %d prompts, %d steps, on %s\nrun: %s", r.session.source.Model, r.lora.describe(r.c), len(r.train), r.optim.MaxSteps, r.session.backend.Name(), r.log.Dir())
+	r.c.talk.prose("grpo: %s, %s, %d prompts, %d steps, on %s\nrun: %s", r.session.source.Model, r.lora.describe(r.c), len(r.train), r.optim.MaxSteps, r.session.backend.Name(), r.log.Dir())
 	if g.TopP < 1 || g.TopK > 0 || g.MinP > 0 {
-		r.c.talk.say("sampling is truncated (top-p %g, top-k %d, min-p %g): tokens are drawn from a changed distribution, while log-probs and ratios stay those of the whole vocabulary", g.TopP, g.TopK, g.MinP)
+		r.c.talk.prose("sampling is truncated (top-p %g, top-k %d, min-p %g): tokens are drawn from a changed distribution, while log-probs and ratios stay those of the whole vocabulary", g.TopP, g.TopK, g.MinP)
 	}
 	return r.load(engine)
 }
@@ -101,6 +101,7 @@ func (r *reinforcement) connect() error {
 			if err := e.PrepareUpdate(r.adapter); err != nil {
 				return err
 			}
+			r.learn.begin()
 			return f()
 		})
 	}
@@ -255,13 +256,13 @@ func (r *reinforcement) report(before, after loop.Result) error {
 		} else if d.High < 0 {
 			verdict = "worse"
 		}
-		r.c.talk.say("reward on held-out prompts: %.4f → %.4f, change %+.4f, 95 %% interval %+.4f to %+.4f: %s", before.Mean, after.Mean, d.Mean, d.Low, d.High, verdict)
+		r.c.talk.prose("reward on held-out prompts: %.4f → %.4f, change %+.4f, 95 %% interval %+.4f to %+.4f: %s", before.Mean, after.Mean, d.Mean, d.Low, d.High, verdict)
 	}
 	if err := r.finish(mean); err != nil {
 		return err
 	}
 	t := &r.total
-	r.c.talk.say("%d steps in %.0f s (sampling %.0f, training %.0f, rewards %.0f), mismatch %.0f of %.0f tokens, memory %s planned, %s used",
+	r.c.talk.prose("%d steps in %.0f s (sampling %.0f, training %.0f, rewards %.0f), mismatch %.0f of %.0f tokens, memory %s planned, %s used",
 		r.trainer.Steps(), t.seconds, t.sampling, t.learning, t.judging, t.mismatch, t.compared, sized(r.session.plan.Total()), sized(r.session.loaded.Arena.Peak()))
 	r.next()
 	return nil

@@ -8,8 +8,10 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -56,6 +58,63 @@ func (t *talk) now(format string, args ...any) {
 		t.status = string(r[:t.width-1])
 	}
 	t.draw()
+}
+
+// prose prints text for people, broken between words where the terminal ends.
+func (t *talk) prose(format string, args ...any) {
+	t.say("%s", folded(fmt.Sprintf(format, args...), t.width))
+}
+
+// folded breaks lines of more than width columns between words; a word that is longer stays whole.
+func folded(text string, width int) string {
+	var out strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		at := 0
+		for j, word := range strings.Split(line, " ") {
+			n := utf8.RuneCountInString(word)
+			switch {
+			case j == 0:
+			case at+1+n >= width:
+				out.WriteByte('\n')
+				at = 0
+			default:
+				out.WriteByte(' ')
+				at++
+			}
+			out.WriteString(word)
+			at += n
+		}
+	}
+	return out.String()
+}
+
+// every keeps the status line at what line says, until the function it returns is called.
+func (t *talk) every(line func() string) func() {
+	if !t.screen {
+		return func() {}
+	}
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				t.now("%s", line())
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+		t.end()
+	}
 }
 
 // end removes the status line.
@@ -106,6 +165,8 @@ type stopper struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
+	told    atomic.Value                       // string: what the first signal will do
+	answer  atomic.Pointer[context.CancelFunc] // ends an answer: an interrupt ends only that
 }
 
 // patience is how long the signal that ends a command at once waits for what is under way to notice.
@@ -116,10 +177,21 @@ func listen(t *talk) *stopper {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	signal.Notify(s.signals, os.Interrupt, syscall.SIGTERM)
 	s.done.Go(func() {
-		if _, ok := <-s.signals; !ok {
-			return
+		for {
+			sig, ok := <-s.signals
+			if !ok {
+				return
+			}
+			end := s.answer.Swap(nil)
+			if end == nil || sig != os.Interrupt {
+				break
+			}
+			(*end)()
 		}
 		close(s.asked)
+		if text, ok := s.told.Load().(string); ok {
+			t.say("%s", text)
+		}
 		if _, ok := <-s.signals; !ok {
 			return
 		}
@@ -130,6 +202,16 @@ func listen(t *talk) *stopper {
 		timer.Stop()
 	})
 	return s
+}
+
+// promise sets what the first signal says from now on; it is said when the signal comes.
+func (s *stopper) promise(text string) { s.told.Store(text) }
+
+// answering is a context for one answer: an interrupt ends it and nothing else.
+func (s *stopper) answering(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.answer.Store(&cancel)
+	return ctx, func() { s.answer.Store(nil); cancel() }
 }
 
 // wanted tells whether a signal came.

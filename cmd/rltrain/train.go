@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"graft/cmd/internal/launch"
@@ -60,6 +57,7 @@ type training struct {
 	early context.Context
 	begun func() // ends that time
 
+	learn   phase
 	total   totals
 	options map[string]string // that decide the result
 	base    string            // fingerprint of the model
@@ -203,6 +201,8 @@ func (t *training) makeAdapter(m *model.Model) (err error) {
 // after a signal.
 func (t *training) loopSteps(ctx context.Context) error {
 	t.begun()
+	t.c.stop.promise("stops after this step and saves a checkpoint; the same again aborts")
+	defer t.c.stop.promise("finishing; the same again aborts")
 	for t.trainer.Steps() < t.optim.MaxSteps {
 		if t.c.stop.wanted() && t.total.saved == t.trainer.Steps() { // before the first step
 			return errStopped{t.log.Dir()}
@@ -247,13 +247,24 @@ func (t *training) due(done int) bool {
 
 // step is the trainer's, with a status line while it works.
 func (t *training) step(ctx context.Context) (rl.Stats, error) {
+	what := fmt.Sprintf("step %d/%d", t.trainer.Steps()+1, t.optim.MaxSteps)
+	end := func() {}
 	if t.session.engine == nil {
-		t.c.talk.now("step %d/%d %s", t.trainer.Steps(), t.optim.MaxSteps, bar(t.trainer.Steps(), t.optim.MaxSteps, 24))
-		return t.trainer.Step(ctx)
+		t.learn.begin()
+		end = t.c.talk.every(func() string { return t.learn.line(what) })
+	} else if t.c.talk.screen {
+		sampling := sampled(t.session.engine, what, t.sizes.sequences)
+		end = t.c.talk.every(func() string {
+			if t.learn.running() {
+				return t.learn.line(what)
+			}
+			return sampling()
+		})
 	}
-	end := watch(t.c, t.session.engine, fmt.Sprintf("step %d/%d", t.trainer.Steps()+1, t.optim.MaxSteps), t.sizes.sequences)
 	defer end()
-	return t.trainer.Step(ctx)
+	stats, err := t.trainer.Step(ctx)
+	t.learn.end()
+	return stats, err
 }
 
 // stoppedEarly tells how to go on with a run that a signal ended before its first step: its folder
@@ -270,7 +281,7 @@ func (t *training) explain(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("step %d: %w\nthe steps before are kept; once the cause is gone: rltrain resume %s", t.trainer.Steps()+1, err, t.log.Dir())
+	return fmt.Errorf("step %d: %w\nthe steps before are kept; once the cause is gone: %s", t.trainer.Steps()+1, err, resumeLine(t.log.Dir()))
 }
 
 // record appends the step to the run's log.
@@ -345,26 +356,6 @@ func (t *training) finish(evalAfter *float64) error {
 		return json.NewEncoder(t.c.out).Encode(sum)
 	}
 	return nil
-}
-
-// next says what to type now.
-func (t *training) next() {
-	dir, rltrain, serve := t.log.Dir(), "rltrain", "serve"
-	if strings.Contains(os.Args[0], "go-build") { // started by go run
-		rltrain, serve = "go run ./cmd/rltrain", "go run ./cmd/serve"
-	}
-	t.c.talk.say("run: %s\nnext:", dir)
-	w := tabwriter.NewWriter(t.c.talk, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(w, "  %s chat\ttalk to it\n", rltrain)
-	fmt.Fprintf(w, "  %s\tserve it over HTTP as OpenAI does\n", serve)
-	if t.adapter != nil {
-		fmt.Fprintf(w, "  %s eval --dataset ROWS.jsonl --reward exact --compare-base\tmeasure it against its base\n", rltrain)
-		fmt.Fprintf(w, "  %s export %s --output ADAPTER\tfor PEFT and vLLM; --format gguf for llama.cpp\n", rltrain, dir)
-	}
-	w.Flush()
-	if t.command == "demo" {
-		t.c.talk.say("the same on a real model (scripts/fetch-models.sh smollm2 gets it, 98 MB):\n  %s grpo --model ~/.cache/graft/models/SmolLM2-135M-Instruct.Q4_1.gguf --dataset PROMPTS.jsonl --reward length:at_most=40", rltrain)
-	}
 }
 
 func sized(n int64) launch.Bytes { return launch.Bytes(n) }

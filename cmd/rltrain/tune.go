@@ -30,7 +30,7 @@ func (u *tuning) run(ctx context.Context) error {
 	if err := u.openLog(func(ids []int32) string { return tok.Decode(ids, false) }); err != nil {
 		return err
 	}
-	u.c.talk.say("%s: %s, %s, %d rows, %d steps, on %s\nrun: %s", u.command, u.session.source.Model, u.lora.describe(u.c), u.rows, u.optim.MaxSteps,
+	u.c.talk.prose("%s: %s, %s, %d rows, %d steps, on %s\nrun: %s", u.command, u.session.source.Model, u.lora.describe(u.c), u.rows, u.optim.MaxSteps,
 		u.session.backend.Name(), u.log.Dir())
 	if err := u.load(nil); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (u *tuning) start(ctx context.Context) error {
 			return err
 		}
 		u.total.evalBefore, u.total.evaluated = before, true
-		u.c.talk.say("before: %s %.4f on %d held-out rows", u.what, before, u.held)
+		u.c.talk.prose("before: %s %.4f on %d held-out rows", u.what, before, u.held)
 	}
 	return u.save(ctx)
 }
@@ -78,12 +78,12 @@ func (u *tuning) report(ctx context.Context) error {
 			return err
 		}
 		after = &v
-		u.c.talk.say("%s on %d held-out rows: %.4f → %.4f", u.what, u.held, u.total.evalBefore, v)
+		u.c.talk.prose("%s on %d held-out rows: %.4f → %.4f", u.what, u.held, u.total.evalBefore, v)
 	}
 	if err := u.finish(after); err != nil {
 		return err
 	}
-	u.c.talk.say("%d steps in %.0f s, %.0f tokens trained, memory %s planned, %s used", u.trainer.Steps(), u.total.seconds, u.total.trained,
+	u.c.talk.prose("%d steps in %.0f s, %.0f tokens trained, memory %s planned, %s used", u.trainer.Steps(), u.total.seconds, u.total.trained,
 		sized(u.session.plan.Total()), sized(u.session.loaded.Arena.Peak()))
 	u.next()
 	return nil

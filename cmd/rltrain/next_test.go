@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestProgramsAreNamedAsTheyWereCalled(t *testing.T) {
+	for argv0, want := range map[string][2]string{
+		"rltrain":                          {"rltrain", "serve"},
+		"./rltrain":                        {"./rltrain", "./serve"},
+		"bin/rl":                           {"bin/rl", "bin/serve"},
+		"/tmp/go-build12/b001/exe/rltrain": {"go run ./cmd/rltrain", "go run ./cmd/serve"},
+	} {
+		rltrain, serve := calledAs(argv0)
+		assert.Equal(t, want, [2]string{rltrain, serve})
+	}
+	if runtime.GOOS != "windows" {
+		assert.Equal(t, `'it'\''s here'`, quoted("it's here"))
+		assert.Equal(t, "'0.5*format:think'", quoted("0.5*format:think"), "a shell would look for files")
+	}
+}
+
+// typed are the commands that a run says to type next, as arguments.
+func typed(t *testing.T, said string) map[string][]string {
+	t.Helper()
+	_, next, found := strings.Cut(said, "next:\n")
+	require.True(t, found, said)
+	out := map[string][]string{}
+	rltrain, _ := calledAs(os.Args[0])
+	for _, line := range strings.Split(next, "\n") {
+		if command, ok := strings.CutPrefix(strings.TrimSpace(line), rltrain+" "); ok {
+			command, _, _ = strings.Cut(command, "   ")
+			args := strings.Fields(strings.ReplaceAll(command, "'", ""))
+			out[args[0]] = args
+		}
+	}
+	return out
+}
+
+func TestWhatIsNextWorksAsPrinted(t *testing.T) {
+	elsewhere := filepath.Join(t.TempDir(), "kept", "run")
+	commands := typed(t, ok(t, quick(t, elsewhere, "--max-steps", "1", "--reward", "0.5*length:at_most=9")...).err)
+	chat := rltrain(t, "1+1=\n", commands["chat"]...)
+	assert.Equal(t, exitDone, chat.code, chat.err)
+	assert.Contains(t, commands["chat"], elsewhere)
+	measured := ok(t, commands["eval"]...).out
+	assert.Contains(t, measured, "change", "beside its base")
+	assert.Contains(t, measured, "length:at_most=9", "by the run's own rewards")
+	to := filepath.Join(t.TempDir(), "adapter")
+	ok(t, append(commands["export"][:3:3], to)...)
+
+	runs := t.TempDir()
+	demo := ok(t, "--runs", runs, "--max-steps", "1").err
+	commands = typed(t, demo)
+	assert.Equal(t, []string{"chat", "--runs", runs}, commands["chat"])
+	assert.NotContains(t, commands, "eval", "its problems are in no file")
+	for _, line := range strings.Split(demo, "\n") {
+		if !strings.Contains(line, runs) {
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, line)
+		}
+	}
+}
+
+func TestProseIsFoldedBetweenWords(t *testing.T) {
+	assert.Equal(t, "one two\nthree\n\n  four", folded("one two three\n\n  four", 8))
+	assert.Equal(t, "a\nverylongword\nb", folded("a verylongword b", 6))
+	assert.Equal(t, "45/45 MiB", share(45<<20, 45<<20))
+	assert.Equal(t, "12/30 GiB", share(12<<30, 30<<30))
+}
+
+func TestAPhaseTellsHowLongTheLastOneTook(t *testing.T) {
+	var p phase
+	p.begin()
+	require.True(t, p.running())
+	assert.NotContains(t, p.line("step 1/2"), "of about")
+	p.end()
+	require.False(t, p.running())
+	p.last.Store(int64(20 * time.Second))
+	p.begin()
+	assert.Contains(t, p.line("step 2/2"), "of about 20.0 s")
+}
+
+func TestAnInterruptEndsTheAnswerThenTheProgram(t *testing.T) {
+	var said bytes.Buffer
+	s := listen(newTalk(&said))
+	defer s.close()
+	all, done := s.immediate()
+	defer done()
+	s.promise("stops after this step")
+	one, end := s.answering(all)
+	s.signals <- os.Interrupt
+	<-one.Done()
+	require.NoError(t, all.Err(), "only the answer ended")
+	end()
+	s.signals <- os.Interrupt
+	<-all.Done()
+	require.True(t, s.wanted())
+	require.False(t, s.aborted())
+	s.signals <- os.Interrupt
+	<-s.ctx.Done()
+	assert.Equal(t, "stops after this step\naborting\n", said.String())
+}
