@@ -301,7 +301,13 @@ func (t *talk) slips(environ []string) {
 
 // optionNames lists the options of all commands, and what else is read from the environment.
 func optionNames() []string {
-	names := []string{"python"}
+	return append(flagNames(func(*kong.Flag) bool { return true }), "python")
+}
+
+// switchNames lists the options of all commands that take no value.
+func switchNames() []string { return flagNames(func(f *kong.Flag) bool { return f.IsBool() }) }
+
+func flagNames(want func(*kong.Flag) bool) (names []string) {
 	parser, err := newParser(&commands{}, &console{out: io.Discard})
 	if err != nil {
 		panic("rltrain: " + err.Error()) // the same tree was parsed before
@@ -309,7 +315,9 @@ func optionNames() []string {
 	var add func(n *kong.Node)
 	add = func(n *kong.Node) {
 		for _, f := range n.Flags {
-			names = append(names, f.Name)
+			if want(f) {
+				names = append(names, f.Name)
+			}
 		}
 		for _, child := range n.Children {
 			add(child)

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"graft/cmd/internal/launch"
+	"graft/rl"
 )
 
 type runsCmd struct {
@@ -35,19 +36,35 @@ func (r runsCmd) Run(c *console) error {
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tCOMMAND\tMODEL\tSTATE\tREWARD\tEVAL")
 	for _, run := range list {
-		state := "stopped; resume"
-		if run.Done {
-			state = "done"
-		} else if run.Checkpoint == 0 {
-			state = "no checkpoint"
-		}
-		if run.Checkpoint > 0 && !run.Done {
-			state = fmt.Sprintf("checkpoint %d; resume", run.Checkpoint)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", run.Dir, run.Command, run.Model, state,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", run.Dir, run.Command, run.Model, state(run),
 			change(run.Summary, "reward_first", "reward_last"), change(run.Summary, "eval_before", "eval_after"))
 	}
 	return w.Flush()
+}
+
+// state says what became of a run and what can be done with it.
+func state(run launch.Run) string {
+	switch {
+	case run.Running:
+		return fmt.Sprintf("running, step %d", run.Step)
+	case run.Done:
+		return "done"
+	case run.Checkpoint > 0:
+		return fmt.Sprintf("checkpoint %d; resume", run.Checkpoint)
+	case !resumable(run):
+		return "checkpoints are gone"
+	}
+	return "stopped before step 1; resume"
+}
+
+// resumable tells whether a run can go on: it is not done or under way, and where it has made steps
+// it has a checkpoint.
+func resumable(run launch.Run) bool {
+	if run.Done || run.Running {
+		return false
+	}
+	_, _, err := rl.LatestCheckpoint(run.Dir)
+	return err == nil || run.Step == 0
 }
 
 // change is "before → after" of two figures of a summary.

@@ -61,6 +61,9 @@ func (t *training) findCheckpoint() error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return usage("--resume: there is no folder %s; name the folder of a run (rltrain runs lists them), or leave --resume out to begin a new one there", dir)
 	}
+	if err := free(dir); err != nil {
+		return err
+	}
 	if sum, err := rl.ReadSummary(dir); err == nil {
 		t.c.talk.say("%s is done; nothing is left to resume. Train on from its adapter with --adapter %s", dir, dir)
 		if t.run.JSON {
@@ -95,6 +98,14 @@ func (t *training) findCheckpoint() error {
 	return nil
 }
 
+// free refuses a folder that a process is training in.
+func free(dir string) error {
+	if !launch.Running(dir) {
+		return nil
+	}
+	return fmt.Errorf("%s is under way in another process; wait for it, or stop that first (Ctrl-C saves a checkpoint)", dir)
+}
+
 func fingerprint(path string) (string, error) {
 	if path == launch.Tiny {
 		return rl.FingerprintBytes(tiny.Model()), nil
@@ -112,6 +123,9 @@ func (t *training) openLog(text func([]int32) string) error {
 		dir = filepath.Dir(t.resume.Path)
 	} else if dir == "" {
 		dir = t.newDir()
+	}
+	if err := free(dir); err != nil {
+		return err
 	}
 	var err error
 	if t.options, err = t.deciding(); err != nil {
@@ -232,11 +246,7 @@ func (t *training) config() *yaml.Node {
 // --resume DIR, and takes the options of the run's config.yaml unless another file is named.
 func resuming(args []string) ([]string, error) {
 	if len(args) > 0 && args[0] == "resume" && !slices.Contains(args, "-h") && !slices.Contains(args, "--help") {
-		rest := args[1:]
-		dir := ""
-		if len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-			dir, rest = rest[0], rest[1:]
-		}
+		dir, rest := folder(args[1:])
 		if dir == "" {
 			var err error
 			if dir, err = unfinished(rest); err != nil {
@@ -270,6 +280,21 @@ func resuming(args []string) ([]string, error) {
 	return args, nil
 }
 
+// folder takes the folder out of the arguments of resume: the first that is no option and no
+// option's value.
+func folder(args []string) (dir string, rest []string) {
+	switches := switchNames()
+	for i := 0; i < len(args); i++ {
+		switch name, _, found := strings.Cut(args[i], "="); {
+		case !strings.HasPrefix(name, "-"):
+			return args[i], slices.Concat(args[:i], args[i+1:])
+		case !found && !slices.Contains(switches, strings.TrimPrefix(strings.TrimPrefix(name, "--"), "no-")):
+			i++ // its value
+		}
+	}
+	return "", args
+}
+
 // runDir is the run that a path means: a checkpoint's folder stands for its run.
 func runDir(path string) string {
 	if strings.HasPrefix(filepath.Base(path), "checkpoint-") {
@@ -298,8 +323,13 @@ func unfinished(args []string) (string, error) {
 		return "", err
 	}
 	for _, r := range runs {
-		if !r.Done {
+		if resumable(r) {
 			return r.Dir, nil
+		}
+	}
+	for _, r := range runs {
+		if r.Running {
+			return "", fmt.Errorf("no run in %s is unfinished but %s, which is under way in another process", root, r.Dir)
 		}
 	}
 	return "", errors.New("no run in " + root + " is unfinished; name the run's folder")

@@ -26,6 +26,8 @@ type Run struct {
 	Adapter    string         `json:"adapter,omitempty"` // the final adapter, or else the newest checkpoint's
 	Trained    string         `json:"trained,omitempty"` // the model that full fine-tuning made
 	Done       bool           `json:"done"`
+	Running    bool           `json:"running"`    // a process is training in it
+	Step       int            `json:"step"`       // last one that was logged, 0: none
 	Checkpoint int            `json:"checkpoint"` // newest complete step, 0: none
 	Changed    time.Time      `json:"changed"`
 	Summary    map[string]any `json:"summary,omitempty"`
@@ -87,6 +89,7 @@ func ReadRun(dir string) (Run, error) {
 			run.Done, run.Changed = true, changed(dir, summaryName)
 		}
 	}
+	run.Running, run.Step = !run.Done && Running(dir), lastStep(dir)
 	run.Checkpoint = newestCheckpoint(dir)
 	if run.Checkpoint > 0 {
 		if at := changed(dir, checkpointName(run.Checkpoint)); at.After(run.Changed) {
