@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"unicode"
 
 	"golang.org/x/term"
 
@@ -30,7 +32,7 @@ type chatCmd struct {
 
 // Help is the manual's long text.
 func (chatCmd) Help() string {
-	return "Every line of standard input is a message; answers stream to standard output. /new begins another conversation, /quit or the end of the input ends. A model without a chat template continues each line as text."
+	return "Every line of standard input is a message; answers stream to standard output. /new begins another conversation, /quit or the end of the input ends. Ctrl-C stops an answer, and at the prompt ends. A model without a chat template continues each line as text."
 }
 
 func (h chatCmd) check() error {
@@ -99,10 +101,32 @@ func (h chatCmd) Run(c *console) error {
 			talk.reset()
 			continue
 		}
-		if err := talk.answer(ctx, c.out, line); err != nil {
+		if name, ok := command(line); ok {
+			c.talk.say("%s is no command; there are /new and /quit", name)
+			continue
+		}
+		one, end := c.stop.answering(ctx)
+		err := talk.answer(one, c.out, line)
+		cut := one.Err() != nil && ctx.Err() == nil
+		end()
+		if cut && errors.Is(err, context.Canceled) {
+			c.talk.say("(stopped; Ctrl-C at the prompt ends)")
+			continue
+		}
+		if err != nil && ctx.Err() != nil {
+			return nil // a signal ends the program as /quit does
+		}
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// command tells whether a line is meant as a command: a slash with one word of letters. What else
+// begins with a slash, such as a path, is a message.
+func command(line string) (name string, ok bool) {
+	name, isSlash := strings.CutPrefix(line, "/")
+	return line, isSlash && name != "" && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) })
 }
 
 func isTerminal(r io.Reader) bool {
@@ -164,12 +188,16 @@ func (v *conversation) answer(ctx context.Context, out io.Writer, line string) e
 	defer stream.Close()
 	v.turn++
 	var text strings.Builder
+	defer func() { // also of an answer that was stopped: the next message may be about it
+		v.messages = append(v.messages, template.NewMap("role", "assistant", "content", text.String()))
+	}()
 	for {
 		ev, ok := stream.Next(ctx)
 		if !ok {
 			break
 		}
 		if ev.Err != nil {
+			fmt.Fprintln(out)
 			return ev.Err
 		}
 		text.WriteString(ev.Text)
@@ -178,6 +206,5 @@ func (v *conversation) answer(ctx context.Context, out io.Writer, line string) e
 		}
 	}
 	fmt.Fprintln(out)
-	v.messages = append(v.messages, template.NewMap("role", "assistant", "content", text.String()))
-	return nil
+	return ctx.Err()
 }

@@ -21,7 +21,7 @@ type exportCmd struct {
 	Folder string `arg:"" name:"run" optional:"" help:"The run's folder, or a checkpoint's; default: the last run."`
 	modelOptions
 	Output string `help:"Folder (peft) or file (gguf) to write; it must not exist yet." placeholder:"PATH"`
-	Format string `help:"peft: adapter_config.json and adapter_model.safetensors, for PEFT and vLLM. gguf: an adapter for llama.cpp (--lora)." default:"peft" enum:"peft,gguf"`
+	Format string `help:"peft: adapter_config.json and adapter_model.safetensors, for PEFT and vLLM. gguf: an adapter for llama.cpp (--lora), also without this option if --output ends in .gguf." default:"peft" enum:"peft,gguf"`
 }
 
 // Help is the manual's long text.
@@ -33,6 +33,9 @@ func (exportCmd) Help() string {
 func (e *exportCmd) Run(c *console) error {
 	if err := checks(needed("output", e.Output, "the folder (peft) or file (gguf) to write"), e.modelOptions.check()); err != nil {
 		return err
+	}
+	if !c.flags["format"] && strings.EqualFold(filepath.Ext(e.Output), ".gguf") {
+		e.Format = "gguf"
 	}
 	if _, err := os.Lstat(e.Output); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output %s exists already; name another place, or remove it first", e.Output)

@@ -157,6 +157,13 @@ func inWords(err error, t reflect.Type) error {
 	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		return fmt.Errorf("unknown field %s; there are %s", name, fields)
 	}
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("the line is no JSON (at byte %d: %v); want an object with some of %s", syntax.Offset, err, fields)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the line ends in the middle of its JSON; an object is one line")
+	}
 	return err
 }
 

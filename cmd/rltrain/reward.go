@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -33,7 +35,26 @@ type rewardTestCmd struct {
 	CompletionColumn string   `help:"Column that is scored; default: completion, else answer, else solution." placeholder:"NAME"`
 	PromptColumn     string   `help:"Column of the prompt; default: prompt, else question, else problem." placeholder:"NAME"`
 	Completion       []string `help:"Text to score instead of a column, for every row." sep:"none" placeholder:"TEXT"`
+	Column           []string `help:"Column of every row, as answer=42; repeatable." sep:"none" placeholder:"NAME=VALUE"`
 	JSON             bool     `help:"JSON on standard output." name:"json"`
+
+	columns map[string]any // of Column
+}
+
+// columns reads NAME=VALUE.
+func columns(list []string) (map[string]any, error) {
+	out := map[string]any{}
+	for _, given := range list {
+		name, value, ok := strings.Cut(given, "=")
+		if !ok || name == "" {
+			return nil, usage("--column is %q, want NAME=VALUE, as answer=42", given)
+		}
+		if _, twice := out[name]; twice {
+			return nil, usage("--column gives %s twice", name)
+		}
+		out[name] = value
+	}
+	return out, nil
 }
 
 // Help is the manual's long text.
@@ -51,6 +72,9 @@ func (t rewardTestCmd) Run(c *console) error {
 	if err := between("max-samples", t.MaxSamples, 1, 1<<20, "8 show most mistakes"); err != nil {
 		return err
 	}
+	if t.columns, err = columns(t.Column); err != nil {
+		return err
+	}
 	samples, err := t.samples()
 	if err != nil {
 		return err
@@ -60,17 +84,29 @@ func (t rewardTestCmd) Run(c *console) error {
 	var failed []string
 	for _, f := range list {
 		r := rewards.Test(ctx, f.Func, samples)
+		if len(t.Completion) == 1 { // groups of one have nothing to compare
+			r.Warnings = slices.DeleteFunc(r.Warnings, func(w string) bool { return strings.Contains(w, "no variance in a group") })
+		}
 		if err := t.print(c, samples, r); err != nil {
 			return err
 		}
 		if !r.OK() {
-			failed = append(failed, fmt.Sprintf("%s: %v", r.Name, r.Err))
+			failed = append(failed, t.told(r.Err))
 		}
 	}
 	if failed != nil {
 		return errors.New(strings.Join(failed, "\n"))
 	}
 	return nil
+}
+
+// told adds what this command has to offer where a column is missing.
+func (t rewardTestCmd) told(err error) string {
+	var broken *rewards.Error
+	if errors.As(err, &broken) && broken.Kind == rewards.KindColumn {
+		return fmt.Sprintf("%v; rows come from --dataset, and --column NAME=VALUE adds a column to them", err)
+	}
+	return err.Error()
 }
 
 func (t rewardTestCmd) print(c *console, samples []rewards.Sample, r rewards.Report) error {
@@ -113,7 +149,7 @@ func (t rewardTestCmd) samples() ([]rewards.Sample, error) {
 		if t.CompletionColumn != "" || t.PromptColumn != "" {
 			return nil, usage("--completion-column and --prompt-column name columns of a --dataset, and there is none")
 		}
-		return t.texts(rl.NewRow(0, map[string]any{}), 0)
+		return t.texts(rl.NewRow(0, t.columns), 0)
 	}
 	d, err := rl.OpenDataset(t.Dataset, rl.DatasetOptions{Limit: t.MaxSamples})
 	if err != nil {
@@ -149,7 +185,12 @@ func (t rewardTestCmd) texts(row rl.Row, group int) ([]rewards.Sample, error) {
 
 func (t rewardTestCmd) sample(row rl.Row, text string, group, index int) rewards.Sample {
 	prompt, _ := row.Text(pick(row, t.PromptColumn, "prompt", "question", "problem"))
-	s := rewards.Sample{Prompt: prompt, Completion: text, Columns: row.Columns(), Group: group, Index: index}
+	all := row.Columns()
+	if len(t.columns) > 0 {
+		all = maps.Clone(all)
+		maps.Copy(all, t.columns)
+	}
+	s := rewards.Sample{Prompt: prompt, Completion: text, Columns: all, Group: group, Index: index}
 	// Without a model there are no tokens; words stand for them, so that length rewards say something.
 	for i := range strings.Fields(text) {
 		s.CompletionIDs = append(s.CompletionIDs, int32(i))

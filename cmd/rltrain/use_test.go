@@ -85,3 +85,43 @@ func TestDemoResumes(t *testing.T) {
 	assert.Equal(t, exitUsage, none.code)
 	assert.Contains(t, none.err, "is unfinished")
 }
+
+func TestChatKnowsItsCommands(t *testing.T) {
+	r := rltrain(t, "/help\n/tmp/x 1+1=\n", "chat", "--model", "tiny")
+	require.Equal(t, exitDone, r.code, r.err)
+	assert.Contains(t, r.err, "/help is no command; there are /new and /quit")
+	assert.Len(t, strings.Split(strings.TrimRight(r.out, "\n"), "\n"), 1, "a path is a message, a command is none")
+}
+
+func TestExportTakesItsFormatFromTheName(t *testing.T) {
+	runs := t.TempDir()
+	ok(t, "--runs", runs, "--max-steps", "1")
+	to := filepath.Join(t.TempDir(), "x.gguf")
+	ok(t, "export", "--runs", runs, "--output", to)
+	raw, err := os.ReadFile(to)
+	require.NoError(t, err)
+	assert.Equal(t, "GGUF", string(raw[:4]))
+	as := filepath.Join(t.TempDir(), "y.gguf")
+	ok(t, "export", "--runs", runs, "--output", as, "--format", "peft")
+	assert.FileExists(t, filepath.Join(as, "adapter_config.json"), "what was asked for is stronger")
+}
+
+func TestSmallMistakesAreToldInWords(t *testing.T) {
+	assert.Contains(t, rltrain(t, "garbage\n", "score", "--model", "tiny").err, "line 1: the line is no JSON (at byte 1")
+	assert.Contains(t, rltrain(t, "", "chat", "--model", "owner/name").err, "Graft downloads nothing")
+	assert.NotContains(t, rltrain(t, "", "chat", "--model", "models/name.gguf").err, "downloads", "that is a path")
+}
+
+func TestRewardTestOfGivenCompletions(t *testing.T) {
+	missing := rltrain(t, "", "reward", "test", "--reward", "math", "--completion", "3")
+	assert.Equal(t, exitFailed, missing.code)
+	assert.Contains(t, missing.err, "--column NAME=VALUE")
+	assert.Equal(t, 1, strings.Count(missing.err, "reward math:"))
+	assert.NotContains(t, missing.err, "math: reward")
+	given := ok(t, "reward", "test", "--reward", "exact", "--completion", "42", "--column", "answer=42")
+	assert.Contains(t, given.out, "mean 1")
+	data := sums(t, 3)
+	assert.NotContains(t, ok(t, "reward", "test", "--reward", "length:at_most=3", "--completion", "hi", "--dataset", data).out, "nothing is learned")
+	assert.Contains(t, ok(t, "reward", "test", "--reward", "length:at_most=3", "--dataset", data).out, "nothing is learned")
+	assert.Equal(t, exitUsage, rltrain(t, "", "reward", "test", "--reward", "exact", "--completion", "1", "--column", "answer").code)
+}

@@ -77,6 +77,9 @@ func openFiles(path string, o model.Options) (*model.Files, error) {
 		return nil, fmt.Errorf("model %s: Graft does not download models; get the GGUF file or the folder first and give its path", path)
 	}
 	if path != Tiny {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && hubName(path) {
+			return nil, fmt.Errorf("model %s is no file or folder here, and Graft downloads nothing; get the GGUF file or the folder first and give its path", path)
+		}
 		return model.Open(path, o)
 	}
 	f, err := tiny.Open()
@@ -89,6 +92,13 @@ func openFiles(path string, o model.Options) (*model.Files, error) {
 	}
 	files.Path = Tiny
 	return files, nil
+}
+
+// hubName tells whether a model is named as OWNER/NAME, the way hubs do.
+func hubName(name string) bool {
+	owner, rest, ok := strings.Cut(name, "/")
+	return ok && owner != "" && rest != "" && !strings.HasPrefix(owner, ".") && owner != "~" && !strings.ContainsAny(rest, `/\`) &&
+		!strings.HasSuffix(rest, ".gguf") && !strings.HasSuffix(rest, ".safetensors")
 }
 
 // AdapterPath finds the adapter that a path means: itself, or the adapter of a run or checkpoint
