@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"graft/cmd/internal/launch"
 	"graft/infer"
@@ -23,7 +25,7 @@ type flags struct {
 	Model           string   `help:"GGUF file, folder with safetensors, or tiny (embedded). Default: the last run's model with its adapter." placeholder:"MODEL" group:"Model:"`
 	Adapter         []string `help:"LoRA adapter to serve beside the base: NAME=PATH, or PATH, which is called by the name of its folder. A PEFT folder, adapter GGUF or run folder; repeatable. none: without the last run's." placeholder:"NAME=PATH" sep:"none" group:"Model:"`
 	Runs            string   `help:"Folder of runs." default:"runs" group:"Model:"`
-	ServedModelName []string `help:"What requests call the base model; repeatable. Default: the name in its file." placeholder:"NAME" sep:"none" group:"Model:"`
+	ServedModelName []string `help:"What requests call the base model; repeatable. Default: tiny, or the name of its file or folder. What --model was given is understood too. A request that names no model gets the base, also where the last run's adapter is served beside it." placeholder:"NAME" sep:"none" group:"Model:"`
 	ChatTemplate    string   `help:"Jinja file to use instead of the model's chat template." placeholder:"FILE" group:"Model:"`
 	MaxModelLen     int      `help:"Positions of prompt and completion together; 0: what the model was made for, at most 8192." placeholder:"N" group:"Model:"`
 
@@ -139,6 +141,38 @@ func nameOf(path string) string {
 		name = filepath.Base(filepath.Dir(path))
 	}
 	return strings.TrimSuffix(name, ".gguf")
+}
+
+// names are what requests may call the base model: what was asked for, or else the name of its file
+// and what a person typed.
+func (f *flags) names(source *launch.Source, adapters []named) []string {
+	if len(f.ServedModelName) > 0 {
+		return f.ServedModelName
+	}
+	taken := func(name string) bool {
+		return slices.ContainsFunc(adapters, func(a named) bool { return a.name == name })
+	}
+	id := idOf(source.Model)
+	for taken(id) {
+		id += "-base"
+	}
+	out := []string{id}
+	if f.Model != "" && f.Model != id && !taken(f.Model) && !strings.ContainsFunc(f.Model, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		out = append(out, f.Model)
+	}
+	return out
+}
+
+// idOf is a model's file or folder without its place and ending, and without spaces: they are a
+// nuisance in requests. The file that full fine-tuning leaves is called by its run.
+func idOf(path string) string {
+	if full, err := filepath.Abs(path); err == nil && path != launch.Tiny {
+		path = full
+	}
+	if filepath.Base(path) == launch.ModelFile {
+		path = filepath.Dir(path)
+	}
+	return strings.Join(strings.FieldsFunc(strings.TrimSuffix(filepath.Base(path), ".gguf"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), "-")
 }
 
 // length is how long a sequence may be.

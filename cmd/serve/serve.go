@@ -70,7 +70,7 @@ func serve(ctx context.Context, f *flags, out, errs io.Writer, signals <-chan os
 		return err
 	}
 	server, err := openai.New(h.engine, openai.Options{
-		Names: f.ServedModelName, Root: h.source.Model, Adapters: h.served, ChatTemplate: chat,
+		Names: f.names(h.source, h.adapters), Root: h.source.Model, Adapters: h.served, ChatTemplate: chat,
 		APIKeys: f.APIKey, AllowedOrigins: f.AllowedOrigins, LoadAdapters: f.AllowRuntimeLoraUpdating,
 		MaxBody: int(f.MaxBodySize), MaxConnections: f.MaxConnections, StallTimeout: f.StallTimeout,
 		Log: errs, LogRequests: f.LogRequests,

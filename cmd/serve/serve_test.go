@@ -282,3 +282,28 @@ func TestPlanIsExact(t *testing.T) {
 	require.LessOrEqual(t, h.loaded.Arena.Used(), h.plan.Total())
 	require.InEpsilon(t, float64(h.plan.Total()), float64(h.loaded.Arena.Used()), 0.01)
 }
+
+func TestBaseIsCalledAsItWasNamed(t *testing.T) {
+	p := start(t, "--model", "tiny")
+	status, list := p.get(t, "/v1/models", "")
+	require.Equal(t, 200, status)
+	require.Contains(t, list, `"id":"tiny"`)
+	status, _ = p.complete(t, "tiny")
+	require.Equal(t, 200, status)
+	p.stop(t)
+
+	for _, c := range []struct {
+		flags    flags
+		model    string
+		adapters []named
+		want     []string
+	}{
+		{flags{Model: "models/My Model.Q4_1.gguf"}, "models/My Model.Q4_1.gguf", nil, []string{"My-Model.Q4_1"}},
+		{flags{Model: "models/m.gguf"}, "models/m.gguf", nil, []string{"m", "models/m.gguf"}},
+		{flags{}, filepath.Join("runs", "full-1", "model.gguf"), nil, []string{"full-1"}},
+		{flags{Model: "tiny"}, "tiny", []named{{name: "tiny"}}, []string{"tiny-base"}},
+		{flags{Model: "tiny", ServedModelName: []string{"a b"}}, "tiny", nil, []string{"a b"}},
+	} {
+		require.Equal(t, c.want, c.flags.names(&launch.Source{Model: c.model}, c.adapters))
+	}
+}
