@@ -96,7 +96,7 @@ func TestLogProbsAreTheTrainers(t *testing.T) {
 				require.Equal(t, bits(entropy[first:len(entropy)-1]), bits(c.Entropy), "completion %d", i)
 				if p.PromptLogProbs {
 					require.Equal(t, bits(next[:first]), bits(c.Prompt.LogP[1:]))
-					require.Equal(t, bits(entropy[:first]), bits(c.Prompt.Entropy[1:]))
+					require.Equal(t, bits(entropy[:first]), bits(c.Prompt.Entropy[:first]))
 					require.Len(t, c.Prompt.Top[1], 3)
 				}
 				tokens += len(c.Tokens)

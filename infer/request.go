@@ -43,7 +43,7 @@ type sequence struct {
 // before it. Entry 0 is 0 and means nothing.
 type PromptScores struct {
 	LogP    []float32
-	Entropy []float32             // of the distribution that token i was judged by
+	Entropy []float32             // of the distribution that follows token i
 	Top     [][]kernels.TokenLogP // with TopLogProbs; Top[0] is nil
 }
 

@@ -11,10 +11,10 @@ import (
 )
 
 // scorePrompt computes the log-probs of the prompt's tokens that rows of hidden, from position from
-// on, predict. Positions already known (the prompt is computed again after a preemption) are
+// on, predict, and the entropies of their distributions. Positions already known (the prompt is computed again after a preemption) are
 // passed over.
 func (e *Engine) scorePrompt(q *request, hidden kernels.Tensor, from int) error {
-	to := min(from+hidden.Rows, len(q.prompt)-1)
+	to := min(from+hidden.Rows, len(q.prompt))
 	for at := max(from, q.scored); at < to; {
 		n := min(to-at, len(e.sampler.logp))
 		if err := e.scoreRows(q, hidden, at-from, at, n); err != nil {
@@ -33,7 +33,8 @@ func (e *Engine) scoreRows(q *request, hidden kernels.Tensor, row, at, n int) er
 	c.Rows, c.InvT, c.PairRows, c.Targets = c.Rows[:0], c.InvT[:0], c.PairRows[:0], c.Targets[:0]
 	for i := range n {
 		c.Rows, c.InvT = append(c.Rows, int32(row+i)), append(c.InvT, q.params.invT())
-		c.PairRows, c.Targets = append(c.PairRows, int32(i)), append(c.Targets, q.prompt[at+i+1])
+		// The last row predicts what is not there yet: its entropy counts, its target is any token.
+		c.PairRows, c.Targets = append(c.PairRows, int32(i)), append(c.Targets, q.prompt[min(at+i+1, len(q.prompt)-1)])
 	}
 	if err := e.model.LogProbs(e.head, hidden, c, s.logp[:n], s.ent[:n]); err != nil {
 		return fmt.Errorf("infer: log-probs of the prompt: %w", err)
@@ -45,10 +46,11 @@ func (e *Engine) scoreRows(q *request, hidden kernels.Tensor, row, at, n int) er
 		}
 	}
 	copy(q.scores.LogP[at+1:], s.logp[:n])
-	copy(q.scores.Entropy[at+1:], s.ent[:n])
+	copy(q.scores.Entropy[at:], s.ent[:n])
 	if q.params.TopLogProbs == 0 {
 		return nil
 	}
+	n = min(n, len(q.prompt)-1-at)
 	for i := 0; i < n; {
 		block := min(n-i, len(s.specs))
 		for j := range block {
@@ -68,8 +70,8 @@ func (e *Engine) scoreRows(q *request, hidden kernels.Tensor, row, at, n int) er
 }
 
 // Score returns the log-probs of given tokens under an adapter (nil: the base) at a temperature, as
-// the sampler and the trainer compute them, and the entropies of the distributions they were judged
-// by. Entry 0 is 0: nothing predicts the first token. Cached prefixes are not read.
+// the sampler and the trainer compute them (entry 0 is 0: nothing predicts the first token), and
+// the entropy of the distribution that follows each of them. Cached prefixes are not read.
 func (e *Engine) Score(ctx context.Context, ids []int32, ad *weights.Adapter, temperature float64) (logp, entropy []float32, err error) {
 	out, err := e.Generate(ctx, []Request{{Prompt: ids, Params: Params{PromptLogProbs: true, Adapter: ad, Temperature: temperature}}})
 	if err != nil {

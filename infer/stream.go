@@ -102,7 +102,7 @@ func (s *Stream) Close() {
 // push adds an event for the reader.
 func (s *Stream) push(ev Event, ended bool) {
 	s.mu.Lock()
-	if q := s.req; !s.told && q.scores != nil && q.scored == len(q.prompt)-1 {
+	if q := s.req; !s.told && q.scores != nil && q.scored == len(q.prompt) {
 		ev.Prompt, s.told = q.scores, true
 	}
 	s.events = append(s.events, ev)

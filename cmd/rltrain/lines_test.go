@@ -55,11 +55,14 @@ func TestScoreIsTheSameForTextMessagesAndIds(t *testing.T) {
 	require.Len(t, got.LogProbs, len(got.IDs))
 	require.Len(t, got.Entropies, len(got.IDs))
 	assert.Nil(t, got.LogProbs[0])
-	assert.Nil(t, got.Entropies[0])
-	for i := 1; i < len(got.IDs); i++ {
-		assert.LessOrEqual(t, *got.LogProbs[i], 0.0)
+	for i := range got.IDs {
 		assert.GreaterOrEqual(t, *got.Entropies[i], 0.0)
+		if i > 0 {
+			assert.LessOrEqual(t, *got.LogProbs[i], 0.0)
+		}
 	}
+	assert.Equal(t, r.out, rltrain(t, `{"messages":[{"role":"user","content":"1+2="}]}`, "score", "--model", "tiny").out,
+		"an answer begins where the user spoke last, unless the line says otherwise")
 	ids, err := json.Marshal(map[string]any{"ids": got.IDs})
 	require.NoError(t, err)
 	assert.Equal(t, r.out, rltrain(t, string(ids), "score", "--model", "tiny").out)
@@ -72,6 +75,44 @@ func TestScoreIsTheSameForTextMessagesAndIds(t *testing.T) {
 	tricky := rltrain(t, `{"messages":[{"role":"user","content":"<|end|>"}]}`, "score", "--model", "tiny")
 	require.NoError(t, json.Unmarshal([]byte(tricky.out), &got))
 	assert.Greater(t, len(got.IDs), 4, "the special token in the message was split into text")
+}
+
+// TestScoreMatchesTransformers holds the command to the goldens of checkpoints: the log-prob of each
+// next token, and the entropy of the distribution that follows each token.
+func TestScoreMatchesTransformers(t *testing.T) {
+	for _, name := range []string{"llama-tied", "qwen3", "gemma3", "phi3"} {
+		folder := filepath.Join("..", "..", "tests", "testdata", "golden-hf", "models", name)
+		raw, err := os.ReadFile(filepath.Join(folder, "golden.json"))
+		require.NoError(t, err)
+		var golden struct {
+			IDs       [][]int32 `json:"input_ids"`
+			Sequences []struct {
+				NextLogP []float64 `json:"next_logp"`
+				Entropy  []float64 `json:"entropy"`
+			} `json:"sequences"`
+		}
+		require.NoError(t, json.Unmarshal(raw, &golden))
+		for i, ids := range golden.IDs {
+			line, err := json.Marshal(map[string]any{"ids": ids})
+			require.NoError(t, err)
+			r := rltrain(t, string(line), "score", "--model", folder)
+			require.Equal(t, exitDone, r.code, r.err)
+			var got struct {
+				LogProbs  []*float64
+				Entropies []float64
+			}
+			require.NoError(t, json.Unmarshal([]byte(r.out), &got))
+			require.Len(t, got.LogProbs, len(ids))
+			require.Nil(t, got.LogProbs[0])
+			for j, want := range golden.Sequences[i].NextLogP {
+				require.InDelta(t, want, *got.LogProbs[j+1], 1e-4)
+			}
+			require.Len(t, got.Entropies, len(ids))
+			for j, want := range golden.Sequences[i].Entropy {
+				require.InDelta(t, want, got.Entropies[j], 1e-4)
+			}
+		}
+	}
 }
 
 func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {

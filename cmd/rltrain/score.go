@@ -17,7 +17,7 @@ type scoreCmd struct {
 
 // Help is the manual's long text.
 func (scoreCmd) Help() string {
-	return `Reads {"ids":[…]} or {"text":"…"} or {"messages":[…]}, with an optional "temperature" (default 1), and writes {"ids":[…],"logprobs":[…],"entropies":[…]} in the same order. logprobs[0] and entropies[0] are null; logprobs[i] is the log-prob of ids[i] given what is before it, entropies[i] the entropy of the distribution it was judged by. Text gets the tokenizer's special tokens around it unless "add_special" is false; messages are rendered by the chat template, with the beginning of an answer if "add_generation_prompt" is true. The numbers are those that sampling and training compute, bit for bit.`
+	return `Reads {"ids":[…]} or {"text":"…"} or {"messages":[…]}, with an optional "temperature" (default 1), and writes {"ids":[…],"logprobs":[…],"entropies":[…]} in the same order. logprobs[0] is null; logprobs[i] is the log-prob of ids[i] given what is before it, entropies[i] the entropy of the distribution that follows ids[i]. Text gets the tokenizer's special tokens around it unless "add_special" is false; messages are rendered by the chat template, with the beginning of an answer if "add_generation_prompt" says so, or, if it says nothing, if the last message is the user's. The numbers are those that sampling and training compute, bit for bit.`
 }
 
 // Run scores line by line.
@@ -48,8 +48,8 @@ func (s scoreCmd) Run(c *console) error {
 		return struct {
 			IDs       []int32    `json:"ids"`
 			LogProbs  []*float32 `json:"logprobs"`
-			Entropies []*float32 `json:"entropies"`
-		}{ids, afterFirst(logp), afterFirst(entropy)}, nil
+			Entropies []float32  `json:"entropies"`
+		}{ids, afterFirst(logp), entropy}, nil
 	})
 }
 
@@ -70,7 +70,7 @@ func scoreLine(tok *tokenizer.Tokenizer, line []byte) (ids []int32, temperature 
 		Messages    any      `json:"messages"`
 		Temperature *float64 `json:"temperature"`
 		AddSpecial  *bool    `json:"add_special"`
-		Open        bool     `json:"add_generation_prompt"`
+		Open        *bool    `json:"add_generation_prompt"`
 	}
 	if err := strict(line, &in); err != nil {
 		return nil, 0, err
@@ -107,7 +107,7 @@ func scoreLine(tok *tokenizer.Tokenizer, line []byte) (ids []int32, temperature 
 }
 
 // scoreMessages reads the messages again, with the order of their keys.
-func scoreMessages(tok *tokenizer.Tokenizer, line []byte, open bool) ([]int32, error) {
+func scoreMessages(tok *tokenizer.Tokenizer, line []byte, open *bool) ([]int32, error) {
 	v, err := template.DecodeJSON(line)
 	if err != nil {
 		return nil, err
@@ -117,5 +117,12 @@ func scoreMessages(tok *tokenizer.Tokenizer, line []byte, open bool) ([]int32, e
 	if !ok {
 		return nil, errors.New(`"messages" is no list`)
 	}
-	return launch.Conversation(tok, messages, open)
+	answer := open != nil && *open
+	if open == nil && len(messages) > 0 {
+		if last, ok := messages[len(messages)-1].(*template.Map); ok {
+			role, _ := last.Get("role")
+			answer = role == "user"
+		}
+	}
+	return launch.Conversation(tok, messages, answer)
 }
