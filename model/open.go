@@ -95,15 +95,53 @@ func openFolder(path string, o Options) (*Files, error) {
 	}
 	out := &Files{Path: path, Config: *c, Source: weights.SafetensorsSource{File: f}, names: hfNames(c.PostNorm),
 		layer: "model.layers.%d.", close: f.Close, opt: o}
-	if tok, err := os.ReadFile(filepath.Join(path, "tokenizer.json")); err == nil {
-		cfg, _ := os.ReadFile(filepath.Join(path, "tokenizer_config.json"))
-		cfg = withChatTemplate(path, cfg)
-		if out.Tokenizer, err = tokenizer.FromJSON(tok, cfg); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+	if out.Tokenizer, err = tokenizerOfFolder(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.Close()
+		return nil, err
 	}
 	return out, nil
+}
+
+// OpenTokenizer reads only the tokenizer of a model: of a GGUF file, which may hold nothing else, of a
+// folder with tokenizer.json, or of a tokenizer.json itself.
+func OpenTokenizer(path string) (*tokenizer.Tokenizer, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("model: %w", err)
+	}
+	if info.IsDir() || strings.HasSuffix(path, ".json") {
+		return tokenizerOfFolder(path)
+	}
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	tok, err := tokenizer.FromGGUF(f.KV)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return tok, nil
+}
+
+// tokenizerOfFolder reads tokenizer.json and what lies beside it; path may also be the file.
+func tokenizerOfFolder(path string) (*tokenizer.Tokenizer, error) {
+	file := path
+	if strings.HasSuffix(path, ".json") {
+		path = filepath.Dir(path)
+	} else {
+		file = filepath.Join(path, "tokenizer.json")
+	}
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("model: the folder has no readable tokenizer.json: %w", err)
+	}
+	cfg, _ := os.ReadFile(filepath.Join(path, "tokenizer_config.json")) // may be missing
+	tok, err := tokenizer.FromJSON(raw, withChatTemplate(path, cfg))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return tok, nil
 }
 
 // withChatTemplate adds chat_template.jinja, where newer folders keep it, to the tokenizer's config.

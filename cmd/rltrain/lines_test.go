@@ -149,14 +149,9 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		{"tokenize", `{"text":"\\\ud83d\ud83d"}`, `\ud83d is half of a character`},
 		{"tokenize", `{"text":"\uDE00 a"}`, `\uDE00 is half of a character`},
 		{"template", `{"messages":[{"role":"user","content":"\ud83d"}]}`, "half of a character"},
-		{"template", `{"messages":[],"toools":[]}`, "toools"},
-		{"template", `{"messages":[],"tools":5}`, `"tools" is no list`},
-		{"template", `{"messages":[],"tools":["f"]}`, `"tools": entry 0 is no object`},
-		{"template", `{"messages":[],"documents":{"a":1}}`, `"documents" is no list`},
 		{"score", `{"messages":[{}]}`, `message 0 has no "role"`},
 		{"score", `{"messages":[{"role":"user","content":"a"},{"role":7}]}`, `message 1 has a "role" that is no text`},
 		{"score", `{"messages":["hello"]}`, `message 0 is no object`},
-		{"template", `{"add_generation_prompt":true}`, `no "messages"`},
 	} {
 		good := map[string]string{"score": `{"ids":[1,2]}`, "tokenize": `{"text":"a"}`, "template": `{"messages":[]}`}[c.command]
 		out := filepath.Join(t.TempDir(), "out.jsonl")
@@ -170,6 +165,48 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		entries, err := os.ReadDir(filepath.Dir(out))
 		require.NoError(t, err)
 		assert.Empty(t, entries, "no half-written output")
+	}
+}
+
+// A line that a template can not render is answered in its place; the others are rendered.
+func TestTemplateAnswersEveryLine(t *testing.T) {
+	for _, c := range []struct{ bad, want string }{
+		{`{"messages":[],"toools":[]}`, "toools"},
+		{`{"messages":[],"tools":5}`, `"tools" is no list`},
+		{`{"messages":[],"tools":["f"]}`, `"tools": entry 0 is no object`},
+		{`{"messages":[],"documents":{"a":1}}`, `"documents" is no list`},
+		{`{"add_generation_prompt":true}`, `no "messages"`},
+		{`{"messages":"x"}`, `"messages" is no list`},
+	} {
+		good := `{"messages":[{"role":"user","content":"hi"}]}`
+		r := rltrain(t, c.bad+"\n"+good+"\n", "template", "--model", "tiny")
+		require.Equal(t, exitDone, r.code, r.err)
+		lines := strings.Split(strings.TrimSpace(r.out), "\n")
+		require.Len(t, lines, 2)
+		var answer struct{ Error string }
+		require.NoError(t, json.Unmarshal([]byte(lines[0]), &answer))
+		assert.Contains(t, answer.Error, c.want)
+		assert.Equal(t, `{"text":"<|user|>hi<|end|>"}`, lines[1])
+	}
+	broken := rltrain(t, `{"messages":[]}`, "template", "--template", file(t, "broken.jinja", "{% if"))
+	require.Equal(t, exitDone, broken.code, broken.err)
+	assert.Contains(t, broken.out, `{"error":"`)
+}
+
+// A tokenizer needs no model around it.
+func TestTokenizeNeedsOnlyATokenizer(t *testing.T) {
+	data := filepath.Join("..", "..", "tests", "testdata")
+	for _, c := range []struct{ path, want string }{
+		{filepath.Join(data, "vocab", "ggml-vocab-llama-spm.gguf"), `{"ids":[15043,3186]}`},
+		{filepath.Join(data, "vocab", "ggml-vocab-gpt-2.gguf"), `{"ids":[15496,995]}`},
+		{filepath.Join(data, "golden-hf", "e2e"), ""},
+		{filepath.Join(data, "golden-hf", "e2e", "tokenizer.json"), ""},
+	} {
+		r := rltrain(t, `{"text":"Hello world"}`, "tokenize", "--model", c.path)
+		require.Equal(t, exitDone, r.code, r.err)
+		if c.want != "" {
+			assert.Equal(t, c.want, strings.TrimSpace(r.out))
+		}
 	}
 }
 

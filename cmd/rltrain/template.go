@@ -20,7 +20,7 @@ type templateCmd struct {
 
 // Help is the manual's long text.
 func (templateCmd) Help() string {
-	return `Reads {"messages":[…],"tools":[…],"documents":[…],"add_generation_prompt":true,"kwargs":{}} and writes {"text":"…"}, or {"error":"…"} where the template fails or refuses the messages. bos_token, eos_token, unk_token and pad_token may be given in kwargs.`
+	return `Reads {"messages":[…],"tools":[…],"documents":[…],"add_generation_prompt":true,"kwargs":{}} and writes {"text":"…"}, or {"error":"…"} where the template fails or refuses the messages, or the line is wrong. bos_token, eos_token, unk_token and pad_token may be given in kwargs.`
 }
 
 // Run renders line by line.
@@ -54,10 +54,22 @@ func (t templateCmd) Run(c *console) error {
 		return errors.New("the model has no chat template; give one with --template FILE")
 	}
 	parsed, err := template.Parse(source)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return t.each(c, func(line []byte) (any, error) { return renderLine(parsed, chat, line) })
+	return t.each(c, func(line []byte) (any, error) {
+		if err != nil {
+			return rendered{Error: fmt.Sprintf("%s: %v", name, err)}, nil
+		}
+		answer, err := renderLine(parsed, chat, line)
+		if err != nil {
+			return rendered{Error: err.Error()}, nil
+		}
+		return answer, nil
+	})
+}
+
+// rendered is one line of output.
+type rendered struct {
+	Text  *string `json:"text,omitempty"`
+	Error string  `json:"error,omitempty"`
 }
 
 // objects refuses what is no list of objects.
@@ -85,7 +97,7 @@ func spell(tok *tokenizer.Tokenizer, which func() (int32, bool)) string {
 }
 
 // renderLine renders one conversation; what the template refuses is an answer, what the line lacks
-// is an error.
+// is an error, which the command writes as one too: a bad line does not end the others.
 func renderLine(t *template.Template, chat template.Chat, line []byte) (any, error) {
 	v, err := template.DecodeJSON(line)
 	if err != nil {
@@ -131,11 +143,7 @@ func renderLine(t *template.Template, chat template.Chat, line []byte) (any, err
 	}
 	text, err := t.RenderChat(chat)
 	if err != nil {
-		return struct {
-			Error string `json:"error"`
-		}{err.Error()}, nil
+		return rendered{Error: err.Error()}, nil
 	}
-	return struct {
-		Text string `json:"text"`
-	}{text}, nil
+	return rendered{Text: &text}, nil
 }

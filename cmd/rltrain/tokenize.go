@@ -5,11 +5,12 @@ import (
 	"fmt"
 
 	"graft/cmd/internal/launch"
+	"graft/model"
 	"graft/model/tokenizer"
 )
 
 type tokenizeCmd struct {
-	Model       string `help:"GGUF file, model folder, or tiny; default: the last run's model." placeholder:"MODEL"`
+	Model       string `help:"GGUF file, model folder, tokenizer.json, or tiny; default: the last run's model." placeholder:"MODEL"`
 	Runs        string `help:"Folder of runs." default:"runs" placeholder:"DIR"`
 	Decode      bool   `help:"The reverse: {\"ids\":[…]} to {\"text\":\"…\"}."`
 	SkipSpecial bool   `help:"With --decode: leave special tokens out of the text."`
@@ -78,6 +79,9 @@ func decodeLine(tok *tokenizer.Tokenizer, line []byte, skipSpecial bool) (any, e
 }
 
 func openTokenizer(path, runs string) (*tokenizer.Tokenizer, error) {
+	if path != "" && path != launch.Tiny {
+		return model.OpenTokenizer(path)
+	}
 	source, err := launch.Open(launch.Request{Model: path, Runs: runs})
 	if err != nil {
 		return nil, err

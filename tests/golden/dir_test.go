@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,6 +35,41 @@ func dir(t testing.TB, part string) string {
 	}
 	t.Fatalf("golden data %s is missing below %s", part, root)
 	return ""
+}
+
+// folders lists the subfolders of a part that hold a file of the given name, in order.
+func folders(t testing.TB, part, file string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir(t, part), "*", file))
+	require.NoError(t, err)
+	var out []string
+	for _, f := range found {
+		out = append(out, filepath.Base(filepath.Dir(f)))
+	}
+	require.NotEmpty(t, out, "%s holds nothing with %s", part, file)
+	return out
+}
+
+// unsupported tells whether a checkpoint is of a family that Graft does not know; any other failure
+// to open it is a failure.
+func unsupported(path string) bool {
+	_, err := model.Open(path, model.Options{})
+	return err != nil && strings.Contains(err.Error(), "is not one Graft knows")
+}
+
+// TestGoldenFolder fails when GRAFT_GOLDEN names a folder that holds none of the goldens: every
+// other test would skip, and all would look well.
+func TestGoldenFolder(t *testing.T) {
+	root := os.Getenv("GRAFT_GOLDEN")
+	if root == "" {
+		return
+	}
+	for _, part := range []string{"golden-hf", "golden-gguf", "golden-real", "models", "lora", "e2e"} {
+		if _, err := os.Stat(filepath.Join(root, part)); err == nil {
+			return
+		}
+	}
+	t.Fatalf("GRAFT_GOLDEN=%s holds no golden-hf, golden-gguf or golden-real", root)
 }
 
 func readJSON(t testing.TB, path string, v any) {
