@@ -50,7 +50,6 @@ var foreign = map[string]string{
 	"load-in-4bit":               "give a quantized GGUF file to --model",
 	"load-in-8bit":               "give a quantized GGUF file to --model",
 	"use-vllm":                   "sampling runs in this process, on the weights that are trained",
-	"vllm-mode":                  "sampling runs in this process, on the weights that are trained",
 	"report-to":                  "every run writes metrics.jsonl and TensorBoard events into its folder",
 	"lora-dropout":               "sampler and trainer must compute the same numbers, so nothing is dropped",
 	"use-peft":                   "an adapter is the default; --full trains the whole model",
@@ -61,12 +60,9 @@ var foreign = map[string]string{
 	"resume-from-checkpoint":     "say --resume, or rltrain resume",
 	"per-device-eval-batch-size": "evaluation batches by itself; --max-num-seqs bounds it",
 	"eval-strategy":              "a run is measured before and after; --eval-size says on how many rows",
-	"max-tokens":                 "say --max-completion-length",
-	"max-new-tokens":             "say --max-completion-length",
-	"learning-rate-scheduler":    "say --lr-scheduler-type",
+	"max-new-tokens":             "say --max-completion-length; chat: --max-tokens",
 	"optim":                      "the optimizer is AdamW",
 	"deepspeed":                  "a run is one process on this machine",
-	"output":                     "say --output-dir",
 }
 
 // foreignOption explains an unknown flag that other trainers have.
@@ -76,8 +72,12 @@ func foreignOption(err error) error {
 		return err
 	}
 	name, _, _ = strings.Cut(name, ",")
-	if why, ok := foreign[strings.TrimSpace(name)]; ok {
-		return fmt.Errorf("unknown flag --%s: %s", strings.TrimSpace(name), why)
+	known := name
+	if strings.HasPrefix(name, "vllm-") {
+		known = "use-vllm"
+	}
+	if why, ok := foreign[known]; ok {
+		return fmt.Errorf("unknown flag --%s: %s", name, why)
 	}
 	return err
 }

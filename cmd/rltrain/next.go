@@ -65,10 +65,10 @@ func (t *training) hints() []hint {
 func (t *training) naming() string {
 	dir := t.log.Dir()
 	if last, err := launch.LastRun(filepath.Dir(dir)); err == nil && filepath.Clean(last.Dir) == filepath.Clean(dir) {
-		switch root := filepath.Dir(filepath.Clean(dir)); root {
-		case launch.DefaultRuns:
-			return ""
-		case filepath.Clean(t.model.Runs):
+		if root := filepath.Dir(filepath.Clean(dir)); root == filepath.Clean(t.model.Runs) {
+			if root == launch.DefaultRuns {
+				return ""
+			}
 			return " --runs " + quoted(root)
 		}
 	}

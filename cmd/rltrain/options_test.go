@@ -85,6 +85,7 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{[]string{"grpo", "--bf16"}, "unknown flag --bf16: weights keep the format"},
 		{[]string{"grpo", "--report_to", "none"}, "TensorBoard events"},
 		{[]string{"sft", "--model_name_or_path=x"}, "say --model"},
+		{[]string{"grpo", "--vllm_mode", "colocate"}, "sampling runs in this process"},
 		{[]string{"gropo"}, "no command is called gropo. Did you mean grpo?"},
 		{[]string{"grpo", "--dataset", data, "--reward", "exact"}, "--model is missing"},
 		{[]string{"grpo", "--model", "tiny", "--reward", "exact"}, "--dataset is missing"},
