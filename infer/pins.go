@@ -153,6 +153,7 @@ func (e *Engine) spare(ad *weights.Adapter) (*weights.Adapter, error) {
 		return nil, fmt.Errorf("infer: a copy of the adapter for the requests that run on it: %w", err)
 	}
 	spare.CopyParams(ad)
+	e.totals.BytesCopied += uint64(4 * ad.Params().Cols)
 	if err := e.model.Backend().Sync(); err != nil {
 		spare.Free()
 		return nil, err

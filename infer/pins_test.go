@@ -47,6 +47,7 @@ func TestRequestsKeepTheirVersion(t *testing.T) {
 		require.NoError(t, e.sched.Check())
 	}
 	require.Empty(t, e.pins.spares)
+	require.EqualValues(t, 4*l.a.Params().Cols, e.totals.BytesCopied, "one copy, for the requests that ran on version 1")
 	require.Equal(t, used, l.m.Arena.Used(), "the copies are gone")
 	got, err := first.Collect(context.Background())
 	require.NoError(t, err)

@@ -19,6 +19,7 @@ type Stats struct {
 	Truncated       uint64
 	Aborted         uint64
 	Failed          uint64
+	BytesCopied     uint64 // of adapter parameters, so that a request could stay on its version
 }
 
 func (s *Stats) count(why FinishReason) {

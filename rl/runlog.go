@@ -286,7 +286,7 @@ type Summary struct {
 	RewardSeconds  float64  `json:"reward_seconds"`
 	PlannedBytes   int64    `json:"planned_bytes"`
 	PeakBytes      int64    `json:"peak_bytes"`
-	BytesSynced    int64    `json:"bytes_synced"`
+	BytesSynced    int64    `json:"bytes_synced"` // copied from trainer to sampler: infer.Stats.BytesCopied
 	AdapterSHA256  string   `json:"adapter_sha256"`
 }
 

@@ -36,13 +36,9 @@ func (o modelOptions) request() launch.Request {
 	return launch.Request{Model: o.Model, Adapter: o.Adapter, Runs: o.Runs, Options: model.Options{Context: o.context()}}
 }
 
-// context is the length of the position tables where the default is too short.
-func (o modelOptions) context() int {
-	if o.MaxModelLen > 8192 {
-		return o.MaxModelLen
-	}
-	return 0
-}
+// context is how many positions the model is loaded for; some rotary encodings (longrope, dynamic)
+// are chosen by it.
+func (o modelOptions) context() int { return o.MaxModelLen }
 
 // session is an opened model on its way to an engine.
 type session struct {

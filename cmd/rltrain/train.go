@@ -349,6 +349,9 @@ func (t *training) finish(evalAfter *float64) error {
 	sum := t.total.summary(t.trainer.Steps(), t.sampled)
 	sum.EvalAfter, sum.AdapterSHA256 = evalAfter, hash
 	sum.PlannedBytes, sum.PeakBytes = t.session.plan.Total(), t.session.loaded.Arena.Peak()
+	if t.session.engine != nil {
+		sum.BytesSynced = int64(t.session.engine.Stats().BytesCopied)
+	}
 	if err := t.log.WriteSummary(sum); err != nil {
 		return err
 	}
