@@ -92,6 +92,7 @@ func (r *reinforcement) connect() error {
 	r.policy.InvT = float32(1 / g.Temperature)
 	r.rollout = &loop.Rollouts{Feed: feed, Judge: r.judge, Policy: loop.Policy{Engine: e, Adapter: r.adapter, MaxTokens: g.MaxCompletionLength,
 		Temperature: g.Temperature, TopP: g.TopP, TopK: g.TopK, MinP: g.MinP, Seed: g.Seed}}
+	r.options.RewardNames = r.rewards
 	trainer, err := grpo.New(r.options, r.policy, r.rollout, r.rollout, r.rollout)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"graft/tiny"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -37,9 +38,13 @@ func TestRunLeavesWhatItPromises(t *testing.T) {
 	assert.EqualValues(t, 0, s["bytes_synced"])
 	assert.Positive(t, s["tokens_trained"])
 	assert.Equal(t, s["planned_bytes"], s["peak_bytes"], "the plan is exact")
+	assert.Greater(t, s["planned_bytes"], float64(len(tiny.Model())), "weights and more")
 	assert.Equal(t, s, summaryFile(t, dir))
 	assert.Contains(t, r.err, "mismatch 0/")
 	assert.Contains(t, r.err, "95 % interval")
+	metrics, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	require.NoError(t, err)
+	assert.Contains(t, string(metrics), `"rewards/exact/mean"`, "figures bear the rewards' names")
 	for _, name := range []string{"config.yaml", "metrics.jsonl", "events.log", "completions.parquet", "adapter/adapter_config.json", "adapter/adapter_model.safetensors", "checkpoint-4"} {
 		assert.True(t, exists(filepath.Join(dir, name)))
 	}

@@ -174,9 +174,10 @@ func (r *Result) PassAt(k int) (float64, error) {
 
 // Difference is the change from one policy to another on the same prompts.
 type Difference struct {
-	Mean      float64 `json:"difference"`
-	Low, High float64 // of the 95 % interval
-	Prompts   int     // that both were scored on
+	Mean    float64 `json:"difference"`
+	Low     float64 `json:"low"` // of the 95 % interval
+	High    float64 `json:"high"`
+	Prompts int     `json:"prompts"` // that both were scored on
 }
 
 // resamples is how often the bootstrap draws.
