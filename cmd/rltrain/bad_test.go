@@ -208,6 +208,17 @@ def raises(completions, **kw): raise ValueError("what a row")
 	assert.Contains(t, bad(t, quick(t, filepath.Join(t.TempDir(), "run"), "--reward", "exec:no-such-program-here")...), "no-such-program-here")
 }
 
+// A reward that applies to nothing is no error, as in TRL, but it is said.
+func TestRewardThatNeverAppliesIsTold(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Python is found differently there")
+	}
+	script := file(t, "none.py", "def f(completions, **kw): return [None] * len(completions)\n")
+	r := ok(t, "grpo", "--model", "tiny", "--dataset", sums(t, 8), "--reward", "py:"+script+":f", "--max-steps", "1", "--num-generations", "2",
+		"--per-device-train-batch-size", "4", "--max-completion-length", "6", "--eval-size", "0", "--output-dir", filepath.Join(t.TempDir(), "run"))
+	assert.Contains(t, r.err, "no reward applied to any completion")
+}
+
 func TestRunThatAFixedRewardLetsGoOn(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Python is found differently there")

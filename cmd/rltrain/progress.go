@@ -145,9 +145,22 @@ func (t *training) show(done int, s rl.Stats, took time.Duration) {
 		head += " " + spark(t.total.curve, room)
 	}
 	t.c.talk.say("%s", head+tail)
-	if t.sampled && s.Get("frac_reward_zero_std") == 1 {
+	switch {
+	case t.sampled && t.batch != nil && unscored(t.batch()):
+		t.c.talk.say("  no reward applied to any completion (all were None): nothing to learn from; rltrain reward test shows why")
+	case t.sampled && s.Get("frac_reward_zero_std") == 1:
 		t.c.talk.say("  all groups equal: nothing to learn from")
 	}
+}
+
+// unscored tells whether a batch has completions and none of them a reward.
+func unscored(batch []rl.Rollout) bool {
+	for i := range batch {
+		if batch[i].Scored {
+			return false
+		}
+	}
+	return len(batch) > 0
 }
 
 // share is an amount of memory beside the planned one, in the unit of that.
