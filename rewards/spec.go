@@ -2,6 +2,7 @@ package rewards
 
 import (
 	"fmt"
+	"graft/spelling"
 	"math"
 	"sort"
 	"strconv"
@@ -199,30 +200,9 @@ func nearest(name string, names []string) (string, bool) {
 	sort.Strings(sorted)
 	best, least := "", 3
 	for _, candidate := range sorted {
-		if d := distance(strings.ToLower(name), candidate); d < least && d < len(candidate) {
+		if d := spelling.Distance(strings.ToLower(name), candidate); d < least && d < len(candidate) {
 			best, least = candidate, d
 		}
 	}
 	return best, best != ""
-}
-
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"graft/spelling"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,7 +177,7 @@ func TestMissingColumnNamesTheNearest(t *testing.T) {
 	s, err := d.Rows[0].Text("answer")
 	require.NoError(t, err)
 	require.Equal(t, "1", s)
-	require.Equal(t, 2, distance("answr", "answers"), "two insertions")
+	require.Equal(t, 2, spelling.Distance("answr", "answers"), "two insertions")
 	_, ok := nearest("zebra", d.Columns())
 	require.False(t, ok)
 }

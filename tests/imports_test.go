@@ -28,7 +28,7 @@ const module = "graft"
 func floors() [][]string {
 	return [][]string{
 		// 0: formats, text, numbers, integers: nothing of ours below
-		{"kernels/quant", "kernels/libm", "kernels/rng", "infer/paged", "weights/durable", "model/tokenizer", "model/template", "rewards/child", "rewards/mathverify"},
+		{"kernels/quant", "kernels/libm", "kernels/rng", "infer/paged", "weights/durable", "spelling", "model/tokenizer", "model/template", "rewards/child", "rewards/mathverify"},
 		{"weights/gguf", "weights/safetensors", "rewards"}, // still 0, above the parts that they are made of
 		// 1
 		{"kernels", "kernels/cpu/vec", "tiny"},

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"graft/rl"
+	"graft/spelling"
 )
 
 // setting is one option of the command with its final value.
@@ -331,31 +332,11 @@ func flagNames(want func(*kong.Flag) bool) (names []string) {
 func nearestName(name string, names []string) (string, bool) {
 	best, least := "", 1+len(name)/3
 	for _, n := range names {
-		if d := editDistance(name, n); d < least {
+		if d := spelling.Distance(name, n); d < least {
 			best, least = n, d
 		}
 	}
 	return best, best != ""
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // commandNames lists the commands.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"graft/model/template"
+	"graft/spelling"
 )
 
 // body is a JSON object of a request being read: every field is asked for by name and type, the first
@@ -244,32 +245,11 @@ func nearest(key string, names []string) (string, bool) {
 	}
 	best, at := 3, ""
 	for _, name := range names {
-		if d := editDistance(key, name); d < best && d*2 < len(name) {
+		if d := spelling.Distance(key, name); d < best && d*2 < len(name) {
 			best, at = d, name
 		}
 	}
 	return at, at != ""
-}
-
-// editDistance counts the insertions, deletions and replacements between two words (Levenshtein).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // kindOf names the JSON type of a value.
