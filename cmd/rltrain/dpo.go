@@ -104,7 +104,11 @@ func (d *dpoCmd) Run(c *console) (err error) {
 			if err != nil {
 				return nil, err
 			}
-			return dpo.New(o, t.policy, f)
+			made, err := dpo.New(o, t.policy, f)
+			if err == nil {
+				made.Watch = t.learn.tell
+			}
+			return made, err
 		}}
 	return u.run(c.stop.ctx)
 }

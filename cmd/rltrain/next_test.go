@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"graft/rl"
 )
 
 func TestProgramsAreNamedAsTheyWereCalled(t *testing.T) {
@@ -78,16 +80,25 @@ func TestProseIsFoldedBetweenWords(t *testing.T) {
 	assert.Equal(t, "12/30 GiB", share(12<<30, 30<<30))
 }
 
-func TestAPhaseTellsHowLongTheLastOneTook(t *testing.T) {
+func TestALiveLineTellsHowFarTheTrainingHalfIs(t *testing.T) {
 	var p phase
+	p.tell(rl.Progress{Sampled: 64})
+	assert.Equal(t, 64, p.reached().Sampled)
 	p.begin()
 	require.True(t, p.running())
-	assert.NotContains(t, p.line("step 1/2"), "of about")
+	p.tell(rl.Progress{Sampled: 64, Scored: 24, ToScore: 128, Trained: 16, ToTrain: 64})
+	line := p.line("step 12/50")
+	assert.True(t, strings.HasPrefix(line, "step 12/50 sampled 64/64 scored 24/128 trained 16/64 ━╌╌╌╌╌╌╌ "), line)
+	assert.NotContains(t, line[len("step 12/50"):], "20.0 s")
 	p.end()
 	require.False(t, p.running())
+	assert.Zero(t, p.reached(), "the next step begins anew")
 	p.last.Store(int64(20 * time.Second))
 	p.begin()
-	assert.Contains(t, p.line("step 2/2"), "of about 20.0 s")
+	p.tell(rl.Progress{ToScore: 8, ToTrain: 8})
+	line = p.line("step 2/2")
+	assert.Contains(t, line, "step 2/2 scored 0/8 trained 0/8", "rows that nobody samples")
+	assert.Contains(t, line, "/20.0 s")
 }
 
 func TestAnInterruptEndsTheAnswerThenTheProgram(t *testing.T) {

@@ -172,30 +172,52 @@ func share(used, planned int64) string {
 	return fmt.Sprintf("%.0f/%.0f %s", float64(used)/float64(unit), float64(planned)/float64(unit), name)
 }
 
-// phase is the training part of a step, which begins inside of the trainer. How long it will take
-// is told by how long the last one took.
+// phase is what a step does besides sampling, as its trainer tells it.
 type phase struct {
 	since atomic.Int64 // nanoseconds of its beginning; 0: it is not running
 	last  atomic.Int64 // nanoseconds that the last one took; 0: there was none
+	at    atomic.Pointer[rl.Progress]
 }
 
 func (p *phase) begin() { p.since.Store(time.Now().UnixNano()) }
 
 func (p *phase) running() bool { return p.since.Load() != 0 }
 
+// tell takes what the trainer says.
+func (p *phase) tell(at rl.Progress) { p.at.Store(&at) }
+
+// reached is what the trainer said last in this step.
+func (p *phase) reached() rl.Progress {
+	if at := p.at.Load(); at != nil {
+		return *at
+	}
+	return rl.Progress{}
+}
+
 func (p *phase) end() {
+	p.at.Store(nil)
 	if since := p.since.Swap(0); since != 0 {
 		p.last.Store(max(1, time.Now().UnixNano()-since))
 	}
 }
 
-// line says how long the step that is called what has trained.
+// backwardCost is what a backward costs, in forwards.
+const backwardCost = 2
+
+// line says how far the training half of the step that is called what is, in completions, and how
+// long the last one took.
 func (p *phase) line(what string) string {
 	took, last := time.Duration(time.Now().UnixNano()-p.since.Load()), time.Duration(p.last.Load())
-	if last == 0 {
-		return fmt.Sprintf("%s training %.1f s", what, took.Seconds())
+	at := p.reached()
+	if at.Sampled > 0 {
+		what += fmt.Sprintf(" sampled %d/%d", at.Sampled, at.Sampled)
 	}
-	return fmt.Sprintf("%s training %s %.1f of about %.1f s", what, bar(int(took), int(last), widest), took.Seconds(), last.Seconds())
+	what += fmt.Sprintf(" scored %d/%d trained %d/%d %s %.1f", at.Scored, at.ToScore, at.Trained, at.ToTrain,
+		bar(at.Scored+backwardCost*at.Trained, at.ToScore+backwardCost*at.ToTrain, 8), took.Seconds())
+	if last == 0 {
+		return what + " s"
+	}
+	return what + fmt.Sprintf("/%.1f s", last.Seconds())
 }
 
 // graph draws the whole curve on a terminal.

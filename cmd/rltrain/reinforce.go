@@ -97,6 +97,7 @@ func (r *reinforcement) connect() error {
 	if err != nil {
 		return err
 	}
+	trainer.Watch = r.learn.tell
 	trainer.Exclusive = func(ctx context.Context, f func() error) error {
 		return e.Exclusive(ctx, func() error {
 			if err := e.PrepareUpdate(r.adapter); err != nil {

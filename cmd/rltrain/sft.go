@@ -83,7 +83,11 @@ func (s *sftCmd) Run(c *console) (err error) {
 			if err != nil {
 				return nil, err
 			}
-			return sft.New(o, t.policy, f)
+			made, err := sft.New(o, t.policy, f)
+			if err == nil {
+				made.Watch = t.learn.tell
+			}
+			return made, err
 		}}
 	return u.run(c.stop.ctx)
 }

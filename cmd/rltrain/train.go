@@ -255,8 +255,11 @@ func (t *training) step(ctx context.Context) (rl.Stats, error) {
 	} else if t.c.talk.screen {
 		sampling := sampled(t.session.engine, what, t.sizes.sequences)
 		end = t.c.talk.every(func() string {
-			if t.learn.running() {
+			switch n := t.learn.reached().Sampled; {
+			case t.learn.running():
 				return t.learn.line(what)
+			case n > 0:
+				return fmt.Sprintf("%s sampled %d/%d, the rewards are at it", what, n, n)
 			}
 			return sampling()
 		})

@@ -50,6 +50,7 @@ func (t *Trainer) Step(ctx context.Context) (rl.Stats, error) {
 		return stats, err
 	}
 	err = t.Alone(ctx, func() error {
+		t.Expect(4*len(pairs), 2*len(pairs)) // both of a pair, under the reference and the policy
 		t.Policy.ZeroGrads()
 		for m := range t.options.GradientAccumulationSteps {
 			if err := ctx.Err(); err != nil {
@@ -74,6 +75,7 @@ func (t *Trainer) learn(batch []rl.Rollout, stats *rl.Stats) error {
 	if err != nil {
 		return err
 	}
+	t.Scored(len(batch))
 	for i, rest := 0, reference; i < len(batch); i++ {
 		batch[i].RefLogP, rest = rest[:batch[i].Len()], rest[batch[i].Len():]
 	}
@@ -81,6 +83,7 @@ func (t *Trainer) learn(batch []rl.Rollout, stats *rl.Stats) error {
 	if err != nil {
 		return err
 	}
+	t.Scored(len(batch))
 	grad, terms, err := t.options.Loss(batch, logp, entropy, t.options.GradientAccumulationSteps)
 	if err != nil {
 		return err
@@ -88,6 +91,7 @@ func (t *Trainer) learn(batch []rl.Rollout, stats *rl.Stats) error {
 	if err := t.Policy.Accumulate(grad); err != nil {
 		return err
 	}
+	t.Trained(len(batch))
 	for _, name := range terms.Names {
 		v := terms.Get(name)
 		if name != "loss" { // the micro-batches' shares add up; their figures are averaged

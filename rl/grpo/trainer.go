@@ -3,6 +3,7 @@ package grpo
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"graft/rl"
@@ -71,6 +72,7 @@ func (t *Trainer) Step(ctx context.Context) (rl.Stats, error) {
 	}
 	begin := time.Now()
 	err := t.Alone(ctx, func() error {
+		t.expect(fresh)
 		if fresh {
 			if err := t.freeze(ctx); err != nil {
 				return err
@@ -89,6 +91,26 @@ func (t *Trainer) Step(ctx context.Context) (rl.Stats, error) {
 	return stats, nil
 }
 
+// expect tells how many completions the step will score and train on: rows without a loss token
+// count too, though they take no time.
+func (t *Trainer) expect(fresh bool) {
+	o := &t.options
+	n := o.PerDeviceTrainBatchSize * o.GradientAccumulationSteps
+	score := n
+	for m := 0; fresh && m < o.StepsPerGeneration; m++ {
+		if batch := t.rows(m); t.rescored(batch) {
+			score += len(batch)
+		}
+		if o.Beta != 0 {
+			score += o.PerDeviceTrainBatchSize
+		}
+	}
+	if !fresh {
+		t.Sampled(0) // by an earlier step
+	}
+	t.Expect(score, n)
+}
+
 // sample draws groups, has them rewarded and turns rewards into advantages.
 func (t *Trainer) sample(ctx context.Context, stats *rl.Stats) error {
 	begin := time.Now()
@@ -103,6 +125,7 @@ func (t *Trainer) sample(ctx context.Context, stats *rl.Stats) error {
 	if err := checkSampled(rollouts, prompts, &t.options, t.Policy.Version()); err != nil {
 		return err
 	}
+	t.Sampled(len(rollouts))
 	stats.Set("sample_seconds", time.Since(begin).Seconds())
 	stats.Set("tokens_sampled", float64(rl.Tokens(rollouts)))
 	lengthStats(rollouts, stats)
@@ -136,29 +159,44 @@ func (t *Trainer) freeze(ctx context.Context) error {
 		if err := fixed(ctx, batch, t.Policy.ScoreReference, func(r *rl.Rollout, logp []float32) { r.RefLogP = logp }); err != nil {
 			return err
 		}
+		t.Scored(len(batch))
 	}
 	return nil
 }
 
-func (t *Trainer) oldLogP(ctx context.Context, batch []rl.Rollout) error {
-	known := !t.options.ISCorrection // which compares the sampler's with the policy's own
-	for i := range batch {
-		known = known && batch[i].LogP != nil
+// sampled tells whether the sampler's log-probs are the old ones of a micro-batch.
+func (t *Trainer) sampled(batch []rl.Rollout) bool {
+	if t.options.ISCorrection { // which compares the sampler's with the policy's own
+		return false
 	}
-	if known {
+	return !slices.ContainsFunc(batch, func(r rl.Rollout) bool { return r.LogP == nil })
+}
+
+// rescored tells whether old log-probs need a forward of their own: not where the sampler's are at
+// hand, nor where the loss takes the current ones.
+func (t *Trainer) rescored(batch []rl.Rollout) bool {
+	return !t.sampled(batch) && (t.options.StepsPerBatch() != 1 || t.options.ISCorrection)
+}
+
+func (t *Trainer) oldLogP(ctx context.Context, batch []rl.Rollout) error {
+	if t.sampled(batch) {
 		for i := range batch {
 			batch[i].OldLogP = batch[i].LogP
 		}
 		return nil
 	}
-	if t.options.StepsPerBatch() == 1 && !t.options.ISCorrection {
-		return nil // the loss takes the current ones
+	if !t.rescored(batch) {
+		return nil
 	}
 	score := func(rollouts []rl.Rollout) ([]float32, error) {
 		logp, _, err := t.Policy.Score(rollouts)
 		return logp, err
 	}
-	return fixed(ctx, batch, score, func(r *rl.Rollout, logp []float32) { r.OldLogP = logp })
+	err := fixed(ctx, batch, score, func(r *rl.Rollout, logp []float32) { r.OldLogP = logp })
+	if err == nil {
+		t.Scored(len(batch))
+	}
+	return err
 }
 
 // fixed scores the live rows of a micro-batch and stores each row's log-probs; rows without a loss
@@ -203,12 +241,15 @@ func (t *Trainer) improve(ctx context.Context, stats *rl.Stats) error {
 			return err
 		}
 		if len(batch) == 0 {
+			t.Scored(o.PerDeviceTrainBatchSize)
+			t.Trained(o.PerDeviceTrainBatchSize)
 			continue
 		}
 		logp, entropy, err := t.Policy.Score(batch) // the forward the sampler ran
 		if err != nil {
 			return err
 		}
+		t.Scored(o.PerDeviceTrainBatchSize)
 		differ.count(batch, logp, t.Policy.Version()) // 0 of N, or something is broken
 		grad, figures, err := o.Loss(batch, logp, entropy, window)
 		if err != nil {
@@ -217,6 +258,7 @@ func (t *Trainer) improve(ctx context.Context, stats *rl.Stats) error {
 		if err := t.Policy.Accumulate(grad); err != nil { // backward into the gradients
 			return err
 		}
+		t.Trained(o.PerDeviceTrainBatchSize)
 		terms.Merge(figures)
 		trained, counted = trained+lossTokens(batch), counted+1
 	}

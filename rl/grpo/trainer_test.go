@@ -188,6 +188,50 @@ func TestReuse(t *testing.T) {
 }
 
 // TestMismatchIsSeen: one bit of one log-prob.
+// TestProgress: the watcher sees every micro-batch, forwards that freeze log-probs included, and a
+// step ends with all of what it announced.
+func TestProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(o *Options, w *world)
+		toScore int // of the first step; the second of a batch freezes nothing
+	}{
+		"plain":      {func(o *Options, w *world) {}, 16},
+		"reference":  {func(o *Options, w *world) { o.Beta = 0.1 }, 32 + 16},
+		"unknown":    {func(o *Options, w *world) { w.unknown = true }, 32 + 16},
+		"all masked": {func(o *Options, w *world) { o.MaskTruncatedCompletions, w.cut = true, true }, 16},
+	} {
+		o := small()
+		o.GradientAccumulationSteps, o.StepsPerGeneration = 2, 4
+		c.change(&o, &world{})
+		w := newWorld(t, &o, 1)
+		c.change(&o, w)
+		tr := w.trainer(o)
+		n, all := o.PerDeviceTrainBatchSize*2, o.PerDeviceTrainBatchSize*4
+		require.Equal(t, []int{16, 32}, []int{n, all})
+		for step := range 2 {
+			var seen []rl.Progress
+			tr.Watch = func(p rl.Progress) { seen = append(seen, p) }
+			_, err := tr.Step(context.Background())
+			require.NoError(t, err, name)
+			want, sampled := c.toScore, all
+			if step == 1 {
+				want, sampled = n, 0
+			}
+			last := seen[len(seen)-1]
+			require.Equal(t, rl.Progress{Sampled: sampled, Scored: want, ToScore: want, Trained: n, ToTrain: n}, last, "%s, step %d", name, step)
+			require.Equal(t, rl.Progress{Sampled: sampled}, seen[0], name)
+			middle := false
+			for i := 1; i < len(seen); i++ {
+				require.GreaterOrEqual(t, seen[i].Scored, seen[i-1].Scored)
+				require.GreaterOrEqual(t, seen[i].Trained, seen[i-1].Trained)
+				require.LessOrEqual(t, seen[i].Scored, seen[i].ToScore)
+				middle = middle || seen[i].Trained == o.PerDeviceTrainBatchSize
+			}
+			require.True(t, middle, "%s: told between two micro-batches", name)
+		}
+	}
+}
+
 func TestMismatchIsSeen(t *testing.T) {
 	o := small()
 	w := newWorld(t, &o, 1)

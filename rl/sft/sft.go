@@ -140,6 +140,7 @@ func (t *Trainer) Step(ctx context.Context) (rl.Stats, error) {
 		return stats, fmt.Errorf("sft: the %d examples of step %d have no token to learn from", len(examples), t.Steps()+1)
 	}
 	err = t.Alone(ctx, func() error {
+		t.Expect(len(window), len(window))
 		t.Policy.ZeroGrads()
 		for m := range t.options.GradientAccumulationSteps {
 			if err := ctx.Err(); err != nil {
@@ -161,16 +162,20 @@ func (t *Trainer) Step(ctx context.Context) (rl.Stats, error) {
 
 // learn adds a micro-batch's gradient and figures.
 func (t *Trainer) learn(batch []rl.Rollout, items float64, stats *rl.Stats) error {
+	rows := len(batch)
 	batch = slices.DeleteFunc(slices.Clone(batch), func(r rl.Rollout) bool { // nothing to learn: no forward
 		return r.Len() == 0 || r.Mask != nil && !slices.ContainsFunc(r.Mask, func(w float32) bool { return w != 0 })
 	})
 	if len(batch) == 0 {
+		t.Scored(rows)
+		t.Trained(rows)
 		return nil
 	}
 	logp, entropy, err := t.Policy.Score(batch)
 	if err != nil {
 		return err
 	}
+	t.Scored(rows)
 	grad, terms, err := t.options.Loss(batch, logp, entropy, items)
 	if err != nil {
 		return err
@@ -178,6 +183,7 @@ func (t *Trainer) learn(batch []rl.Rollout, items float64, stats *rl.Stats) erro
 	if err := t.Policy.Accumulate(grad); err != nil {
 		return err
 	}
+	t.Trained(rows)
 	stats.Add("loss", terms.Get("loss"))
 	stats.Add("entropy", terms.Get("entropy")/float64(t.options.GradientAccumulationSteps))
 	for i := range batch {
