@@ -61,11 +61,12 @@ const (
 // Renderer turns dataset rows into token ids. It keeps no state between rows and may be used by
 // several goroutines.
 type Renderer struct {
-	o      RenderOptions
-	tok    *tokenizer.Tokenizer
-	chat   *template.Template // nil: there is none
-	before []int32            // what begins a text that no template rendered: BOS, or nothing
-	stops  []int32
+	o       RenderOptions
+	tok     *tokenizer.Tokenizer
+	chat    *template.Template // nil: there is none
+	longest int                // bytes of the longest token
+	before  []int32            // what begins a text that no template rendered: BOS, or nothing
+	stops   []int32
 }
 
 // NewRenderer checks the options against the tokenizer.
@@ -91,7 +92,7 @@ func NewRenderer(tok *tokenizer.Tokenizer, o RenderOptions) (*Renderer, error) {
 	case o.MaxPromptLength < 0 || o.MaxLength < 0:
 		return nil, fmt.Errorf("rl: length limits are %d and %d; want 0 (none) or more", o.MaxPromptLength, o.MaxLength)
 	}
-	r := &Renderer{o: o, tok: tok, stops: tok.StopIDs()}
+	r := &Renderer{o: o, tok: tok, stops: tok.StopIDs(), longest: longestToken(tok)}
 	source := o.ChatTemplate
 	if source == "" {
 		source = tok.ChatTemplate()
@@ -111,6 +112,16 @@ func NewRenderer(tok *tokenizer.Tokenizer, o RenderOptions) (*Renderer, error) {
 		}
 	}
 	return r, r.readAffixes()
+}
+
+// longestToken is the most bytes that one token stands for.
+func longestToken(tok *tokenizer.Tokenizer) int {
+	longest := 1
+	for id := range int32(tok.VocabSize()) {
+		piece, _ := tok.Token(id)
+		longest = max(longest, len(piece), len(tok.Bytes(id)))
+	}
+	return longest
 }
 
 func (r *Renderer) noTemplate() error {

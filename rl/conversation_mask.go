@@ -28,6 +28,9 @@ func (r *Renderer) messages(row Row, v any) (Example, error) {
 	if err != nil {
 		return Example{}, fmt.Errorf("rl: %s: %w", row.Where(), err)
 	}
+	if err := r.oversizedRow(row, text); err != nil {
+		return Example{}, err
+	}
 	var turns []turn
 	for _, s := range spans {
 		turns = append(turns, turn{from: s[0], to: s[1]})

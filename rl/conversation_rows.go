@@ -39,10 +39,53 @@ type tooLong struct {
 	row        Row
 	what       string
 	got, limit int
+	bytes      int // of a text that was not tokenized, since got is what it has at least; 0: got is exact
 }
 
 func (e *tooLong) Error() string {
-	return fmt.Sprintf("rl: %s: the %s has %d tokens, the limit is %d; raise the limit, or skip such rows", e.row.Where(), e.what, e.got, e.limit)
+	size := fmt.Sprintf("%d tokens", e.got)
+	if e.bytes > 0 {
+		size = fmt.Sprintf("%d bytes, at least %d tokens", e.bytes, e.got)
+	}
+	return fmt.Sprintf("rl: %s: the %s has %s, the limit is %d; raise the limit, or skip such rows", e.row.Where(), e.what, size, e.limit)
+}
+
+// slack is how much longer a text may be before it is normalized: composing characters, marks that
+// keep a user's text from spelling special tokens.
+const slack = 4
+
+// oversized refuses a text that has more than limit tokens whatever they are, before time is spent
+// on finding them. limit 0: none.
+func (r *Renderer) oversized(row Row, what, text string, limit int) error {
+	if least := len(text) / slack / r.longest; limit > 0 && least > limit {
+		return &tooLong{row, what, least, limit, len(text)}
+	}
+	return nil
+}
+
+// oversizedRow is oversized for a text whose end may be cut off.
+func (r *Renderer) oversizedRow(row Row, text string) error {
+	if r.o.TooLong == TooLongTruncate {
+		return nil
+	}
+	return r.oversized(row, "row", text, r.o.MaxLength)
+}
+
+// oversizedPrompt is oversized for a prompt that a completion follows.
+func (r *Renderer) oversizedPrompt(row Row, text string) error {
+	if err := r.oversized(row, "prompt", text, r.o.MaxPromptLength); err != nil {
+		return err
+	}
+	return r.oversized(row, "row", text, r.o.MaxLength)
+}
+
+// within names the row of an error; one about its length does so itself.
+func within(row Row, err error) error {
+	var long *tooLong
+	if errors.As(err, &long) {
+		return err
+	}
+	return fmt.Errorf("rl: %s: %w", row.Where(), err)
 }
 
 // Prompt renders a row for sampling.
@@ -65,18 +108,22 @@ func (r *Renderer) promptIDs(row Row, c conversation) ([]int32, error) {
 	var ids []int32
 	var err error
 	if c.messages == nil {
-		ids, err = r.encodeText(c.text, true)
+		if err = r.oversized(row, "prompt", c.text, r.o.MaxPromptLength); err == nil {
+			ids, err = r.encodeText(c.text, true)
+		}
 	} else {
 		if roleOf(c.messages[len(c.messages)-1]) == "assistant" {
 			return nil, fmt.Errorf("rl: %s: the prompt ends with an assistant message, so there is nothing to answer", row.Where())
 		}
 		var text string
 		if text, _, err = r.render(c, c.messages, true); err == nil {
-			ids, err = r.encodeRendered(text)
+			if err = r.oversized(row, "prompt", text, r.o.MaxPromptLength); err == nil {
+				ids, err = r.encodeRendered(text)
+			}
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("rl: %s: %w", row.Where(), err)
+		return nil, within(row, err)
 	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("rl: %s: the prompt is empty", row.Where())
@@ -86,7 +133,7 @@ func (r *Renderer) promptIDs(row Row, c conversation) ([]int32, error) {
 
 func (r *Renderer) checkPrompt(row Row, n int) error {
 	if r.o.MaxPromptLength > 0 && n > r.o.MaxPromptLength {
-		return &tooLong{row, "prompt", n, r.o.MaxPromptLength}
+		return &tooLong{row: row, what: "prompt", got: n, limit: r.o.MaxPromptLength}
 	}
 	return nil
 }
@@ -123,6 +170,9 @@ func (r *Renderer) plainText(row Row, v any) (Example, error) {
 	s, ok := v.(string)
 	if !ok {
 		return Example{}, row.wrong("text", v, "text")
+	}
+	if err := r.oversizedRow(row, s); err != nil {
+		return Example{}, err
 	}
 	ids, err := r.encodeText(s, true)
 	if err != nil {
@@ -185,12 +235,12 @@ func (r *Renderer) join(row Row, prompt conversation, completions ...conversatio
 	var tails [][]int32
 	var err error
 	if prompt.messages == nil {
-		head, tails, err = r.joinText(prompt, completions)
+		head, tails, err = r.joinText(row, prompt, completions)
 	} else {
-		head, tails, err = r.joinChat(prompt, completions)
+		head, tails, err = r.joinChat(row, prompt, completions)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("rl: %s: %w", row.Where(), err)
+		return nil, within(row, err)
 	}
 	if len(head) == 0 {
 		return nil, fmt.Errorf("rl: %s: the prompt is empty", row.Where())
@@ -211,11 +261,17 @@ func (r *Renderer) join(row Row, prompt conversation, completions ...conversatio
 	return out, nil
 }
 
-func (r *Renderer) joinText(prompt conversation, completions []conversation) (head []int32, tails [][]int32, err error) {
+func (r *Renderer) joinText(row Row, prompt conversation, completions []conversation) (head []int32, tails [][]int32, err error) {
+	if err := r.oversizedPrompt(row, prompt.text); err != nil {
+		return nil, nil, err
+	}
 	if head, err = r.encodeText(prompt.text, true); err != nil {
 		return nil, nil, err
 	}
 	for _, c := range completions {
+		if err := r.oversizedRow(row, prompt.text+c.text); err != nil {
+			return nil, nil, err
+		}
 		whole, err := r.encodeText(prompt.text+c.text, true)
 		if err != nil {
 			return nil, nil, err
@@ -243,7 +299,7 @@ func behind(head, whole []int32, alone func() ([]int32, error)) ([]int32, error)
 
 // joinChat renders with and without completions. Where a template opens the assistant's message
 // otherwise than it writes one (thinking models), the prompt is what both have in common, as in TRL.
-func (r *Renderer) joinChat(prompt conversation, completions []conversation) (head []int32, tails [][]int32, err error) {
+func (r *Renderer) joinChat(row Row, prompt conversation, completions []conversation) (head []int32, tails [][]int32, err error) {
 	open, _, err := r.render(prompt, prompt.messages, true)
 	if err != nil {
 		return nil, nil, err
@@ -258,11 +314,17 @@ func (r *Renderer) joinChat(prompt conversation, completions []conversation) (he
 		if err != nil {
 			return nil, nil, err
 		}
+		if err := r.oversizedRow(row, text); err != nil {
+			return nil, nil, err
+		}
 		open = commonPrefix(open, text)
 		texts = append(texts, text)
 	}
 	if len(open) < len(closed) {
 		return nil, nil, errors.New("the chat template writes the prompt otherwise once an answer follows, so prompt and completion have no seam; give another template with --chat-template")
+	}
+	if err := r.oversizedPrompt(row, open); err != nil {
+		return nil, nil, err
 	}
 	if head, err = r.encodeRendered(open); err != nil {
 		return nil, nil, err
@@ -299,12 +361,12 @@ func (r *Renderer) fit(row Row, e *Example) error {
 		return nil
 	}
 	if r.o.TooLong != TooLongTruncate || e.PromptLen >= limit {
-		return &tooLong{row, "row", len(e.Tokens), limit}
+		return &tooLong{row: row, what: "row", got: len(e.Tokens), limit: limit}
 	}
 	e.Tokens, e.Truncated = e.Tokens[:limit], true
 	if e.Mask != nil {
 		if e.Mask = e.Mask[:limit-e.PromptLen]; !slices.Contains(e.Mask, 1) {
-			return &tooLong{row, "row", len(e.Tokens), limit}
+			return &tooLong{row: row, what: "row", got: len(e.Tokens), limit: limit}
 		}
 	}
 	return nil

@@ -278,6 +278,50 @@ func TestLengthPolicies(t *testing.T) {
 	require.ErrorContains(t, err, "no rows")
 }
 
+// TestHugeRowsAreRefusedByTheirBytes: a text that no tokenization could fit is not tokenized, and its
+// row, size, limit and remedy are told as for any row that is too long.
+func TestHugeRowsAreRefusedByTheirBytes(t *testing.T) {
+	huge := strings.Repeat("a", 4*len("<|im_start|>")*(30+1))
+	for name, row := range map[string]map[string]any{
+		"prompt":         {"prompt": huge, "completion": "x", "chosen": "x", "rejected": "y"},
+		"chat":           {"prompt": say("user", huge), "completion": "x", "chosen": "x", "rejected": "y"},
+		"completion":     {"prompt": "p", "completion": huge, "chosen": huge, "rejected": "y"},
+		"chat answer":    {"prompt": say("user", "p"), "completion": huge, "chosen": "x", "rejected": huge},
+		"whole messages": {"messages": say("user", "p", "assistant", huge)},
+		"text":           {"text": huge},
+	} {
+		const tail = ", the limit is 30; raise the limit, or skip such rows"
+		d := NewDataset("mem", []map[string]any{row})
+		r := renderer(t, RenderOptions{ChatTemplate: chatML, MaxPromptLength: 30, MaxLength: 30})
+		_, ask := r.Prompts(d)
+		_, example := r.Examples(d)
+		_, pair := r.Preferences(d)
+		if name == "prompt" {
+			require.EqualError(t, ask, "rl: mem:1: the prompt has 1488 bytes, at least 31 tokens"+tail)
+			require.EqualError(t, example, "rl: mem:1: the prompt has 1488 bytes, at least 31 tokens"+tail)
+		}
+		if strings.HasSuffix(name, "t") && name != "text" {
+			require.Regexp(t, ` bytes, at least 3[12] tokens`+tail+`$`, ask.Error(), name)
+		}
+		require.Regexp(t, ` bytes, at least 3[12] tokens`+tail+`$`, example.Error(), name)
+		if row["chosen"] != nil {
+			require.Regexp(t, ` bytes, at least 3[12] tokens`+tail+`$`, pair.Error(), name)
+		}
+		_, err := renderer(t, RenderOptions{ChatTemplate: chatML, MaxLength: 30, TooLong: TooLongSkip}).Examples(d)
+		require.ErrorContains(t, err, "all 1 rows of mem are too long; the shortest: ", name)
+	}
+	// Completions may be cut, so their bytes are no reason to leave the row out.
+	cut := renderer(t, RenderOptions{MaxLength: 30, TooLong: TooLongTruncate})
+	e, err := cut.Example(NewRow(0, map[string]any{"prompt": "p", "completion": huge}))
+	require.NoError(t, err)
+	require.Len(t, e.Tokens, 30)
+	_, err = cut.Example(NewRow(0, map[string]any{"prompt": huge, "completion": "x"}))
+	require.ErrorContains(t, err, "the row has 1488 bytes")
+	// One byte less might fit.
+	_, err = renderer(t, RenderOptions{MaxPromptLength: 30}).Prompt(NewRow(0, map[string]any{"prompt": huge[1:]}))
+	require.ErrorContains(t, err, "the prompt has 1487 tokens, the limit is 30")
+}
+
 func TestToolsAndKwargsReachTheTemplate(t *testing.T) {
 	r := renderer(t, RenderOptions{ChatTemplate: "{{ tools | tojson }}{{ mode }}{{ messages[0].content }}", Kwargs: template.NewMap("mode", "A")})
 	p, err := r.Prompt(NewRow(0, map[string]any{"prompt": say("user", "u"), "tools": `[{"name":"f","a":1}]`}))
