@@ -118,30 +118,31 @@ func halves(p unsafe.Pointer, off int64) (v [Lanes]float32) {
 // scale and code is exact in float32, so multiply, round and add give what the
 // fused form gives.
 
-// nibbles writes the low four bits of the codes of 16 k, as the 8 rows of 16
+// nibbles writes the low four bits of the codes of 16 k, as the two rows of 64
 // bytes at p hold them.
 func nibbles(q *[rowsPerDecode][Lanes]uint8, p unsafe.Pointer) {
-	for i := range rowsPerDecode / 2 {
-		for lane, b := range *(*[Lanes]uint8)(unsafe.Add(p, 16*i)) {
-			q[2*i][lane], q[2*i+1][lane] = b&15, b>>4
-		}
-	}
-}
-
-// fifths adds bit 4 from the 2 rows of 16 bytes at p.
-func fifths(q *[rowsPerDecode][Lanes]uint8, p unsafe.Pointer) {
 	for i := range q {
-		for lane, b := range *(*[Lanes]uint8)(unsafe.Add(p, 16*(i/8))) {
-			q[i][lane] |= b >> (i % 8) & 1 << 4
+		codes := (*[4 * Lanes]uint8)(unsafe.Add(p, i/8*64))
+		for lane := range q[i] {
+			q[i][lane] = codes[4*lane+i%4] >> (i % 8 / 4 * 4) & 15
 		}
 	}
 }
 
-// tops adds bits 4 and 5 from the 4 rows of 16 bytes at p.
+// fifths adds bit 4 of the codes from k on, k 0 or 16, from the 64 bytes at p.
+func fifths(q *[rowsPerDecode][Lanes]uint8, p unsafe.Pointer, k int64) {
+	for i := range q {
+		for lane := range q[i] {
+			q[i][lane] |= (*[4 * Lanes]uint8)(p)[4*lane+i%4] >> (int(k)/4 + i/4) & 1 << 4
+		}
+	}
+}
+
+// tops adds bits 4 and 5 from the 64 bytes at p.
 func tops(q *[rowsPerDecode][Lanes]uint8, p unsafe.Pointer) {
 	for i := range q {
-		for lane, b := range *(*[Lanes]uint8)(unsafe.Add(p, 16*(i/4))) {
-			q[i][lane] |= b >> (2 * (i % 4)) & 3 << 4
+		for lane := range q[i] {
+			q[i][lane] |= (*[4 * Lanes]uint8)(p)[4*lane+i%4] >> (i / 4 * 2) & 3 << 4
 		}
 	}
 }
@@ -184,7 +185,7 @@ func decodeRowsQ5_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	block := unsafe.Add(panel, k0/32*352)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(block, 32+8*(k0%32)))
-	fifths(&q, unsafe.Add(block, 32+256+2*(k0%32)))
+	fifths(&q, unsafe.Add(block, 32+256), k0%32)
 	d := halves(block, 0)
 	scaleCodes(dst, &q, &d, 16)
 }
@@ -193,17 +194,17 @@ func decodeRowsQ5_1(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	block := unsafe.Add(panel, k0/32*384)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(block, 64+8*(k0%32)))
-	fifths(&q, unsafe.Add(block, 64+256+2*(k0%32)))
+	fifths(&q, unsafe.Add(block, 64+256), k0%32)
 	d, m := halves(block, 0), halves(block, 32)
 	scaleAdd(dst, &q, &d, &m)
 }
 
 func decodeRowsQ8_0(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0 int64) {
 	block := unsafe.Add(panel, k0/32*544)
-	d, q := halves(block, 0), (*[rowsPerDecode][Lanes]int8)(unsafe.Add(block, 32+16*(k0%32)))
+	d, q := halves(block, 0), (*[rowsPerDecode * Lanes]int8)(unsafe.Add(block, 32+16*(k0%32)))
 	for i := range dst {
 		for lane := range dst[i] {
-			dst[i][lane] = float32(q[i][lane]) * d[lane]
+			dst[i][lane] = float32(q[i/4*64+4*lane+i%4]) * d[lane]
 		}
 	}
 }
@@ -222,7 +223,7 @@ func decodeRowsQ5_K(dst *[rowsPerDecode][Lanes]float32, panel unsafe.Pointer, k0
 	sub := unsafe.Add(block, 64+k0%256/32*352)
 	var q [rowsPerDecode][Lanes]uint8
 	nibbles(&q, unsafe.Add(sub, 32+8*(k0%32)))
-	fifths(&q, unsafe.Add(sub, 32+256+2*(k0%32)))
+	fifths(&q, unsafe.Add(sub, 32+256), k0%32)
 	d, m := subScales(block, sub)
 	scaleAdd(dst, &q, &d, &m)
 }

@@ -15,10 +15,15 @@ const (
 	ones    = 0x0101010101010101
 	twos    = 0x0303030303030303
 	nibble8 = 0x0f0f0f0f0f0f0f0f
+
+	one4, two4, nibble4 = 0x01010101, 0x03030303, 0x0f0f0f0f // of four bytes
 )
 
 func word(b []byte) uint64       { return binary.LittleEndian.Uint64(b) }
 func putWord(b []byte, w uint64) { binary.LittleEndian.PutUint64(b, w) }
+
+func halfWord(b []byte) uint32       { return binary.LittleEndian.Uint32(b) }
+func putHalfWord(b []byte, w uint32) { binary.LittleEndian.PutUint32(b, w) }
 
 func copyHalf(dst, src []byte) { dst[0], dst[1] = src[0], src[1] }
 

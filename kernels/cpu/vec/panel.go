@@ -15,17 +15,21 @@ import (
 //	           each of the 16 rows becomes, made of these pieces:
 //
 //	half    16 float16, one per lane
-//	codes   16 bytes per two k: byte j holds the low four bits of the codes of
-//	        lane j for k and, in its high nibble, k+1
-//	fifth   16 bytes per eight k: bit i of byte j is bit 4 of code k+i of lane j
-//	top     16 bytes per four k: bits 2i and 2i+1 of byte j are bits 4 and 5 of
-//	        code k+i of lane j
+//	codes   64 bytes per eight k: byte 4j+i holds the low four bits of the codes
+//	        of lane j for k+i and, in its high nibble, k+4+i
+//	fifth   64 bytes per 32 k: bit n of byte 4j+i is bit 4 of code k+4n+i of lane j
+//	top     64 bytes per 16 k: bits 2n and 2n+1 of byte 4j+i are bits 4 and 5 of
+//	        code k+4n+i of lane j
+//	bytes   64 bytes per four k: byte 4j+i is code k+i of lane j, an int8
+//
+// Four k of a lane are neighbours because instructions that multiply bytes sum
+// four products into a lane.
 //
 //	Q4_0    half d; codes                                288 bytes per 32 k
 //	Q4_1    half d; half m; codes                        320
 //	Q5_0    half d; codes; fifth                         352
 //	Q5_1    half d; half m; codes; fifth                 384
-//	Q8_0    half d; [32][16] int8                        544
+//	Q8_0    half d; bytes                                544
 //	Q4_K    half d; half dmin; 8 times, each 32 k:
 //	        16 uint8 sc; 16 uint8 m; codes               2368 per 256 k
 //	Q5_K    the same with fifth after each codes         2880

@@ -21,17 +21,14 @@ INLINE void unquantized(const int f, const DecodeArgs *d) {
 
 // quantized decodes group by group; 32 k are one group or two.
 INLINE void quantized(const int f, const DecodeArgs *d) {
-  int8_t room[32 * 16] __attribute__((aligned(32)));
-  const spread s = spreader();
   float *dst = d->dst;
   ROLLED for (int64_t k = d->k0; k < d->k0 + d->k; k += group_k(f)) {
     const uint8_t *block = d->panel + k / block_k(f) * block_bytes(f);
     const uint8_t *group = block + head(f) + k % block_k(f) / group_k(f) * group_bytes(f);
     const scale sc = group_scale(f, block, group);
-    const int8_t *q = f == Q8_0 ? (const int8_t *)group : room;
-    if (f != Q8_0) stage(f, room, group);
-    ROLLED for (int j = 0; j < group_k(f); j += 4) {
-      UNROLL for (int t = 0; t < 4; t++) store(dst + 16 * t, weight(f, sc, expand(s, q + 16 * (j + staged(f, t)))));
+    UNROLL for (int j = 0; j < group_k(f) / 4; j++) {
+      u32x16 c = quad(f, group, j);
+      UNROLL for (int t = 0; t < 4; t++) store(dst + 16 * t, weight(f, sc, code(f, c, t)));
       dst += 16 * 4;
     }
   }

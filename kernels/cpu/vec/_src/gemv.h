@@ -17,9 +17,6 @@ enum { MAXPANELS = 4, MAXROWS = 4 };
 
 // quantized multiplies m rows by n panels.
 INLINE void quantized(const int f, const int n, const int m, const product *g) {
-  enum { STEP = 8 };
-  int8_t room[MAXPANELS][32 * 16] __attribute__((aligned(32)));
-  const spread s = spreader();
   const float *x = g->x;
   const uint8_t *w = g->w;
   const int64_t next = g->panelbytes;
@@ -31,20 +28,17 @@ INLINE void quantized(const int f, const int n, const int m, const product *g) {
     const uint8_t *group = w + head(f);
     ROLLED for (int b = 0; b < block_k(f) / group_k(f); b++) {
       scale scales[MAXPANELS];
-      const int8_t *q[MAXPANELS];
-      UNROLL for (int p = 0; p < n; p++) {
-        scales[p] = group_scale(f, w + p * next, group + p * next);
-        q[p] = f == Q8_0 ? (const int8_t *)group + p * next : room[p];
-        if (f != Q8_0) stage(f, room[p], group + p * next);
-      }
-      ROLLED for (int j = 0; j < group_k(f); j += STEP) {
-        UNROLL for (int t = 0; t < STEP; t++) {
+      UNROLL for (int p = 0; p < n; p++) scales[p] = group_scale(f, w + p * next, group + p * next);
+      UNROLL for (int j = 0; j < group_k(f) / 4; j++) {
+        u32x16 c[MAXPANELS];
+        UNROLL for (int p = 0; p < n; p++) c[p] = quad(f, group + p * next, j);
+        UNROLL for (int t = 0; t < 4; t++) {
           UNROLL for (int p = 0; p < n; p++) {
-            f32x16 v = weight(f, scales[p], expand(s, q[p] + 16 * (j + staged(f, t))));
+            f32x16 v = weight(f, scales[p], code(f, c[p], t));
             UNROLL for (int i = 0; i < m; i++) acc[p][i] = fma(splat(x[i * g->xrow + t]), v, acc[p][i]);
           }
         }
-        x += STEP;
+        x += 4;
       }
       group += group_bytes(f);
     }
