@@ -32,6 +32,7 @@ type LogProbs[T Float] struct {
 
 // logits returns softcap(hidden·wᵀ) and the slope of the cap at each.
 func logits[T Float](hidden []T, w Matrix[T], softcap float64) (z, slope []float64) {
+	hidden = w.input(hidden)
 	z, slope = make([]float64, w.Rows), make([]float64, w.Rows)
 	for i := range z {
 		z[i], slope[i] = dot(hidden, w.Row(i)), 1

@@ -54,6 +54,7 @@ type ProductGrad[T Float] struct {
 func MatMul[T Float](x Matrix[T], p Product[T]) {
 	for n := range x.Rows {
 		xn, yn := x.Row(n), p.Y.Row(n)
+		xw := p.W.input(xn)
 		var hn []T
 		if p.LoRA != nil {
 			clear(p.H.Row(n))
@@ -70,7 +71,7 @@ func MatMul[T Float](x Matrix[T], p Product[T]) {
 			if p.Bias.Present() {
 				v += float64(p.Bias.V[o])
 			}
-			v += dot(xn, p.W.Row(o))
+			v += dot(xw, p.W.Row(o))
 			if p.LoRA != nil {
 				v += dot(hn, p.LoRA.B.Row(o))
 			}

@@ -12,6 +12,28 @@ type Float interface{ float32 | float64 }
 type Matrix[T Float] struct {
 	Rows, Cols, Stride int
 	V                  []T
+	Rounds             bool // of weights: forward products round x to quant.ActivationBlock first
+}
+
+// input is x as a forward product with weights m reads it.
+func (m Matrix[T]) input(x []T) []T {
+	if !m.Rounds {
+		return x
+	}
+	narrow, rounded := make([]float32, len(x)), make([]T, len(x))
+	for i, v := range x {
+		narrow[i] = float32(v)
+	}
+	blocks := make([]quant.ActivationBlock, len(x)/quant.ActivationLen)
+	quant.QuantizeActivations(blocks, narrow)
+	var values [quant.ActivationLen]float64
+	for i := range blocks {
+		blocks[i].Decode(&values)
+		for j, v := range values {
+			rounded[i*quant.ActivationLen+j] = T(v)
+		}
+	}
+	return rounded
 }
 
 // NewMatrix makes a zero [rows, cols] matrix.
@@ -42,6 +64,7 @@ func weights(w kernels.Weight) Matrix[float32] {
 		return matrix(w.Flat().Reshape(w.Out, w.In))
 	}
 	m := NewMatrix[float32](w.Out, w.In)
+	m.Rounds = w.Rounds()
 	quant.Decode(m.V, w.Format, packed(w))
 	return m
 }

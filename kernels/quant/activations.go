@@ -1,0 +1,71 @@
+package quant
+
+import (
+	"fmt"
+	"math"
+)
+
+// ActivationLen is the number of activations of an ActivationBlock. The block
+// length of every weight format that has blocks is a multiple of it.
+const ActivationLen = 32
+
+// ActivationBlock is a run of activations rounded to eight bits: x ≈ Scale·Codes.
+// Inner loops read it, so its layout is fixed: 48 bytes, no padding.
+type ActivationBlock struct {
+	Scale     float32 // max|x|/127
+	Sum       float32 // Scale·ΣCodes, rounded once
+	Low, High int32   // ΣCodes of the first and of the second 16
+	Codes     [ActivationLen]int8
+}
+
+// tiniest is where a block counts as zero: 127/max|x| stays finite above it.
+const tiniest = 0x1p-100
+
+// QuantizeActivations rounds x to blocks: len(x) is ActivationLen·len(dst). A
+// code is x·(127/max|x|) to the nearest integer, ties to even, where the
+// quotient is rounded to float32 and the product is not. A block whose largest
+// magnitude is below 2⁻¹⁰⁰ is zero. One with an infinity or a NaN has a scale
+// that is NaN, and so does everything computed from it.
+func QuantizeActivations(dst []ActivationBlock, x []float32) {
+	if len(x) != ActivationLen*len(dst) {
+		panic(fmt.Sprintf("quant: QuantizeActivations: %d activations into %d blocks of %d", len(x), len(dst), ActivationLen))
+	}
+	for i := range dst {
+		dst[i].quantize((*[ActivationLen]float32)(x[ActivationLen*i:]))
+	}
+}
+
+func (b *ActivationBlock) quantize(x *[ActivationLen]float32) {
+	*b = ActivationBlock{}
+	var top uint32 // the bits of magnitudes are in the order of magnitudes, infinity and NaN above all
+	for _, v := range x {
+		top = max(top, math.Float32bits(v)&^(1<<31))
+	}
+	most := math.Float32frombits(top)
+	switch {
+	case top >= 0x7f800000:
+		b.Scale = float32(math.NaN())
+		b.Sum = b.Scale
+		return
+	case most < tiniest:
+		return
+	}
+	b.Scale = most / 127
+	inverse := float64(127 / most)
+	for i, v := range x {
+		// The product is exact in float64.
+		b.Codes[i] = int8(math.RoundToEven(float64(v) * inverse))
+	}
+	for i := range ActivationLen / 2 {
+		b.Low += int32(b.Codes[i])
+		b.High += int32(b.Codes[ActivationLen/2+i])
+	}
+	b.Sum = b.Scale * float32(b.Low+b.High)
+}
+
+// Decode writes the rounded activations, Scale·Codes.
+func (b *ActivationBlock) Decode(dst *[ActivationLen]float64) {
+	for i, c := range b.Codes {
+		dst[i] = float64(b.Scale) * float64(c)
+	}
+}
