@@ -43,7 +43,8 @@ const (
 	checkpointPrefix   = "checkpoint-"
 	checkpointState    = "state.json"
 	checkpointManifest = "manifest.json"
-	checkpointFormat   = 1
+	checkpointFormat   = 2
+	unsealedFormat     = 1 // the same, without a digest of the manifest
 	maxManifest        = 16 << 20
 )
 
@@ -53,6 +54,62 @@ type manifest struct {
 	Format int                     `json:"format"`
 	Step   int                     `json:"step"`
 	Files  map[string]manifestFile `json:"files"`
+	// SHA256 is of the manifest without it, so that damage to the manifest is not taken for damage to
+	// the files it lists.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// text is the manifest as it is written.
+func (m manifest) text() ([]byte, error) {
+	raw, err := json.MarshalIndent(m, "", "  ")
+	return append(raw, '\n'), err
+}
+
+// sealed is the manifest with its digest.
+func (m manifest) sealed() (manifest, error) {
+	m.SHA256 = ""
+	raw, err := m.text()
+	sum := sha256.Sum256(raw)
+	m.SHA256 = hex.EncodeToString(sum[:])
+	return m, err
+}
+
+// readManifest reads a manifest and verifies it against its own digest: it must be, byte for byte,
+// what its content is written as.
+func readManifest(path string) (manifest, error) {
+	var m manifest
+	raw, err := readBounded(filepath.Join(path, checkpointManifest), maxManifest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("rl: %s is no finished checkpoint: it has no %s", path, checkpointManifest)
+	}
+	if err != nil {
+		return m, fmt.Errorf("rl: %w", err)
+	}
+	damaged := func(why string) error {
+		return fmt.Errorf("rl: %s: %s itself does not verify (%s): it was damaged or edited, and what it says of the other files cannot be trusted; resume from an older checkpoint", path, checkpointManifest, why)
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, damaged(err.Error())
+	}
+	if m.Format == unsealedFormat && m.SHA256 == "" {
+		return m, nil
+	}
+	want, err := m.sealed()
+	if err != nil {
+		return m, damaged(err.Error())
+	}
+	text, err := want.text()
+	switch {
+	case err != nil:
+		return m, damaged(err.Error())
+	case want.SHA256 != m.SHA256:
+		return m, damaged(fmt.Sprintf("its sha256 is %.12s…, it says %.12s…", want.SHA256, m.SHA256))
+	case !bytes.Equal(raw, text):
+		return m, damaged("it is not written as this program writes it")
+	case m.Format != checkpointFormat:
+		return m, fmt.Errorf("rl: %s has checkpoint format %d, this program reads %d and %d", path, m.Format, unsealedFormat, checkpointFormat)
+	}
+	return m, nil
 }
 
 type manifestFile struct {
@@ -130,10 +187,13 @@ func writeCheckpoint(tmp string, s CheckpointState, parts []CheckpointPart) erro
 	if err != nil {
 		return err
 	}
-	if raw, err = json.MarshalIndent(m, "", "  "); err != nil {
+	if m, err = m.sealed(); err != nil {
 		return err
 	}
-	if err := weights.WriteFile(filepath.Join(tmp, checkpointManifest), append(raw, '\n')); err != nil {
+	if raw, err = m.text(); err != nil {
+		return err
+	}
+	if err := weights.WriteFile(filepath.Join(tmp, checkpointManifest), raw); err != nil {
 		return err
 	}
 	for _, f := range folders {
@@ -174,19 +234,9 @@ type Checkpoint struct {
 
 // OpenCheckpoint reads a checkpoint and verifies every file against the manifest.
 func OpenCheckpoint(path string) (*Checkpoint, error) {
-	raw, err := readBounded(filepath.Join(path, checkpointManifest), maxManifest)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("rl: %s is no finished checkpoint: it has no %s", path, checkpointManifest)
-	}
+	m, err := readManifest(path)
 	if err != nil {
-		return nil, fmt.Errorf("rl: %w", err)
-	}
-	var m manifest
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, fmt.Errorf("rl: %s: %s: %w", path, checkpointManifest, err)
-	}
-	if m.Format != checkpointFormat {
-		return nil, fmt.Errorf("rl: %s has checkpoint format %d, this program reads %d", path, m.Format, checkpointFormat)
+		return nil, err
 	}
 	if _, ok := m.Files[checkpointState]; !ok {
 		return nil, fmt.Errorf("rl: %s: the manifest lacks %s", path, checkpointState)
@@ -200,7 +250,8 @@ func OpenCheckpoint(path string) (*Checkpoint, error) {
 		}
 	}
 	c := &Checkpoint{Path: path}
-	if raw, err = readBounded(filepath.Join(path, checkpointState), maxManifest); err != nil {
+	raw, err := readBounded(filepath.Join(path, checkpointState), maxManifest)
+	if err != nil {
 		return nil, fmt.Errorf("rl: %w", err)
 	}
 	if err := json.Unmarshal(raw, &c.State); err != nil {

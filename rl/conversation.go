@@ -216,7 +216,10 @@ func (r *Renderer) withTools(row Row, c conversation) (conversation, error) {
 	if v, ok := row.Get("tools"); ok {
 		if s, is := v.(string); is {
 			var err error
-			if v, err = template.DecodeJSON([]byte(s)); err != nil {
+			if v, err = template.DecodeJSON([]byte(s)); err == nil {
+				err = CheckJSON([]byte(s))
+			}
+			if err != nil {
 				return c, fmt.Errorf("rl: %s: column \"tools\": %w", row.Where(), err)
 			}
 		}

@@ -54,7 +54,7 @@ func object(raw []byte) (*template.Map, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s where an object with the columns is expected", kindOf(v))
 	}
-	return m, nil
+	return m, CheckJSON(raw)
 }
 
 // readJSON reads an array of objects, or objects one after the other.

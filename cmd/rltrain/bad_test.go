@@ -158,6 +158,8 @@ func TestBadDatasets(t *testing.T) {
 		{"column.jsonl", `{"qestion":"1+1=","answer":"2"}`, "no column"},
 		{"type.jsonl", `{"prompt":7.5,"answer":"2"}`, "column \"prompt\""},
 		{"roles.jsonl", `{"prompt":[{"rolle":"user","content":"x"}]}`, "role"},
+		{"twice.jsonl", `{"question":"1+1=","answer":"2","answer":"3"}`, "line 1: column \"answer\" is given twice"},
+		{"half.jsonl", `{"question":"1+1=","answer":"2"}` + "\n" + `{"question":"\ud800","answer":"3"}`, "line 2: column \"question\": \\ud800 is half of a character"},
 		{"long.jsonl", long, "tokens, the limit is"},
 		{"rows.xyz", "x", "rows.xyz"},
 	} {

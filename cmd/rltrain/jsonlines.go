@@ -9,11 +9,9 @@ import (
 	"io"
 	"os"
 	"reflect"
-	"strconv"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 
+	"graft/rl"
 	"graft/weights/durable"
 )
 
@@ -50,7 +48,7 @@ func (l lines) each(c *console, f func(line []byte) (any, error)) error {
 			if len(line) == 0 {
 				continue
 			}
-			answer, err := any(nil), unreadable(line)
+			answer, err := any(nil), rl.CheckJSON(line)
 			if err == nil {
 				answer, err = f(line)
 			}
@@ -81,39 +79,6 @@ func (l lines) write(c *console, f func(io.Writer) error) error {
 		return fmt.Errorf("--output %s: %w", l.Output, err)
 	}
 	return nil
-}
-
-// unreadable refuses text that a decoder would quietly replace by U+FFFD: it is not what was meant
-// to be read.
-func unreadable(line []byte) error {
-	if !utf8.Valid(line) {
-		return errors.New("not valid UTF-8; write the text in UTF-8")
-	}
-	for i := 0; i < len(line); i++ {
-		if line[i] != '\\' {
-			continue
-		}
-		unit, ok := escaped(line[i:])
-		if !ok || !utf16.IsSurrogate(unit) {
-			i++ // what is escaped is no escape itself
-			continue
-		}
-		low, _ := escaped(line[i+6:])
-		if utf16.DecodeRune(unit, low) == utf8.RuneError {
-			return fmt.Errorf("%s is half of a character: it needs its other half, as in \\ud83d\\ude00", line[i:i+6])
-		}
-		i += 11
-	}
-	return nil
-}
-
-// escaped reads the UTF-16 unit of an escape such as \u00e4.
-func escaped(b []byte) (rune, bool) {
-	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
-		return 0, false
-	}
-	v, err := strconv.ParseUint(string(b[2:6]), 16, 16)
-	return rune(v), err == nil
 }
 
 // strict decodes one JSON value into v, refusing unknown fields and what follows the value.

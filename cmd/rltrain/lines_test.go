@@ -149,6 +149,8 @@ func TestLinesNameTheLineAndLeaveNoHalfFile(t *testing.T) {
 		{"tokenize", `{"text":"\\\ud83d\ud83d"}`, `\ud83d is half of a character`},
 		{"tokenize", `{"text":"\uDE00 a"}`, `\uDE00 is half of a character`},
 		{"template", `{"messages":[{"role":"user","content":"\ud83d"}]}`, "half of a character"},
+		{"score", `{"ids":[1],"ids":[2]}`, `"ids" is given twice`},
+		{"template", `{"messages":[{"role":"user","role":"tool","content":"a"}]}`, `the key "role" is given twice`},
 		{"score", `{"messages":[{}]}`, `message 0 has no "role"`},
 		{"score", `{"messages":[{"role":"user","content":"a"},{"role":7}]}`, `message 1 has a "role" that is no text`},
 		{"score", `{"messages":["hello"]}`, `message 0 is no object`},
