@@ -8,6 +8,7 @@ func genericKernels() *Kernels {
 		ISA:         Generic,
 		Gemm:        gemmGeneric,
 		Transpose16: transpose16Generic,
+		Quantize8:   quantize8Generic,
 
 		SumSquares:      sumSquaresGeneric,
 		Dot:             dotGeneric,
@@ -38,6 +39,9 @@ func genericKernels() *Kernels {
 		k.Gemv[f] = gemvGeneric(f)
 		k.GemvRows[f] = gemvRowsGeneric(f)
 		k.Decode[f] = decodeGeneric(f)
+		if f.BlockLen() > 1 {
+			k.Gemm8[f] = gemm8Generic(f)
+		}
 	}
 	return k
 }

@@ -2,5 +2,12 @@
 
 package vec
 
+import "golang.org/x/sys/cpu"
+
 // supported: Advanced SIMD is part of every arm64 that Go runs on.
-func supported() []ISA { return []ISA{NEON} }
+func supported() []ISA {
+	if cpu.ARM64.HasASIMDDP {
+		return []ISA{NEONDot, NEON}
+	}
+	return []ISA{NEON}
+}

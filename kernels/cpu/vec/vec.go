@@ -27,7 +27,8 @@ const Lanes = 16
 // NumFormats is the number of weight formats; tables by format have that length.
 const NumFormats = int(quant.Q6_K) + 1
 
-// Kernels is the primitives of one instruction set. Every field is set. What a
+// Kernels is the primitives of one instruction set. Every field is set,
+// unless its comment says otherwise. What a
 // primitive computes is said at its argument type.
 //
 // The generator in _src reads this struct: a C function named after a field
@@ -41,6 +42,9 @@ type Kernels struct {
 	GemvRows    [NumFormats]func(*GemvRowsArgs)
 	Decode      [NumFormats]func(*DecodeArgs)
 	Transpose16 func(*TransposeArgs)
+
+	Gemm8     [NumFormats]func(*Gemm8Args) // nil for formats without blocks
+	Quantize8 func(*Quantize8Args)
 
 	SumSquares      func(*SumSquaresArgs)
 	Dot             func(*DotArgs)

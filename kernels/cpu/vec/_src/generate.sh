@@ -40,5 +40,10 @@ for source; do
 	compile "$source" avx2 $avx2
 	compile "$source" avx512 $avx512
 	compile "$source" neon $neon
+	case $source in int8)
+		compile "$source" avxvnni $avx2 -mavxvnni -mtune=alderlake
+		compile "$source" avx512vnni $avx512 -mavx512vnni
+		compile "$source" neondot $neon -march=armv8.2-a+dotprod
+	esac
 	"$BUILD/generate" -source "$source" -build "$BUILD" -package ..
 done

@@ -1,0 +1,223 @@
+// Products under the int8 contract: rows of activations in blocks of 32 codes,
+// and packed panels of quantized weights. Sums of products of codes are integers
+// and exact, so each instruction set takes the instructions that it has.
+#include "formats.h"
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
+#include <immintrin.h>
+#endif
+
+typedef struct {
+  float scale, sum;
+  int32_t half[2];
+  int8_t q[32];
+} activations; // quant.ActivationBlock
+SIZE(activations, 48);
+
+typedef int32_t word __attribute__((aligned(1), may_alias));
+
+// A part is the codes of four k, side by side, of as many lanes as a register
+// holds; sums16 and sums32 have two sums, or one, a lane.
+#if defined(__AVX512F__)
+enum { PARTS = 1, TALL = 8 };
+typedef __m512i part;
+typedef int32_t i32xpart __attribute__((vector_size(64)));
+INLINE part four(const int8_t *q) { return _mm512_set1_epi32(*(const word *)q); }
+INLINE part pairs(part c, part x) { return _mm512_maddubs_epi16(c, x); }
+INLINE part plus16(part a, part b) { return _mm512_add_epi16(a, b); }
+INLINE part widen(part a) { return _mm512_madd_epi16(a, _mm512_set1_epi16(1)); }
+#elif defined(__AVX2__)
+enum { PARTS = 2, TALL = 4 };
+typedef __m256i part;
+typedef int32_t i32xpart __attribute__((vector_size(32)));
+INLINE part four(const int8_t *q) { return _mm256_set1_epi32(*(const word *)q); }
+INLINE part pairs(part c, part x) { return _mm256_maddubs_epi16(c, x); }
+INLINE part plus16(part a, part b) { return _mm256_add_epi16(a, b); }
+INLINE part widen(part a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
+#else
+enum { PARTS = 4, TALL = 4 };
+typedef int32x4_t part;
+typedef int32_t i32xpart __attribute__((vector_size(16)));
+INLINE part four(const int8_t *q) { return vdupq_n_s32(*(const word *)q); }
+INLINE part pairs(part c, part x) {
+  int8x16_t a = vreinterpretq_s8_s32(c), b = vreinterpretq_s8_s32(x);
+  return vreinterpretq_s32_s16(vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)));
+}
+INLINE part plus16(part a, part b) {
+  return vreinterpretq_s32_s16(vaddq_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)));
+}
+INLINE part widen(part a) { return vpaddlq_s16(vreinterpretq_s16_s32(a)); }
+#endif
+
+// Where there is an instruction that adds four products to a lane, dot is it,
+// and the codes of Q8_0 are read less BIAS so that they have the sign it wants.
+#if defined(__AVX512VNNI__)
+#define DOT 1
+#define BIAS 128
+INLINE part dot(part sum, part c, part x) { return _mm512_dpbusd_epi32(sum, c, x); }
+#elif defined(__AVXVNNI__)
+#define DOT 1
+#define BIAS 128
+INLINE part dot(part sum, part c, part x) { return _mm256_dpbusd_avx_epi32(sum, c, x); }
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define DOT 1
+#define BIAS 0
+INLINE part dot(part sum, part c, part x) { return vdotq_s32(sum, vreinterpretq_s8_s32(c), vreinterpretq_s8_s32(x)); }
+#else
+#define DOT 0
+#define BIAS 128
+INLINE part dot(part sum, part c, part x) { (void)c; (void)x; return sum; }
+#endif
+
+typedef union {
+  u32x16 u;
+  part p[PARTS];
+} lanes;
+
+// span is the quads whose pairs of products a 16-bit sum holds: 2·127·code each.
+INLINE int span(int f) { return f == Q6_K ? 2 : high_bytes(f) ? 4 : 8; }
+
+// bias is what the codes are above their value, as the sums are made.
+INLINE int bias(int f) { return f == Q8_0 ? BIAS : zero(f); }
+
+// group adds to the chains of m rows what one group of k gives; x is the block
+// of the first row, and `at` the group's first code in it.
+INLINE void add_group(const int f, const int m, f32x16 *acc, const uint8_t *group, scale s, const activations *x,
+                      const int64_t xrow, const int at) {
+  const int quads = group_k(f) / 4;
+  part sums[TALL][PARTS], high[TALL][PARTS], narrow[TALL][PARTS], narrow_high[TALL][PARTS];
+#define ROW(i) ((const activations *)((const char *)x + (i) * xrow))
+  UNROLL for (int n = 0; n < quads; n++) {
+    lanes c = {quad_unsigned(f, group, n)}, h = {0};
+    if (f == Q8_0) {
+      c.u ^= BIAS * 0x01010101u;
+      if (!DOT) {
+        h.u = c.u >> 4 & 0x0f0f0f0f;
+        c.u &= 0x0f0f0f0f;
+      }
+    }
+    const int first = n % span(f) == 0, last = n % span(f) == span(f) - 1 || n == quads - 1;
+    UNROLL for (int i = 0; i < m; i++) {
+      part q = four(ROW(i)->q + at + 4 * n);
+      UNROLL for (int p = 0; p < PARTS; p++) {
+        if (DOT) {
+          sums[i][p] = dot(n ? sums[i][p] : (part){0}, c.p[p], q);
+          continue;
+        }
+        part t = pairs(c.p[p], q);
+        narrow[i][p] = first ? t : plus16(narrow[i][p], t);
+        if (f == Q8_0) {
+          part t = pairs(h.p[p], q);
+          narrow_high[i][p] = first ? t : plus16(narrow_high[i][p], t);
+        }
+        if (!last) continue;
+        part wide = widen(narrow[i][p]);
+        sums[i][p] = n < span(f) ? wide : (part)((i32xpart)sums[i][p] + (i32xpart)wide);
+        if (f == Q8_0) high[i][p] = widen(narrow_high[i][p]);
+      }
+    }
+  }
+  UNROLL for (int i = 0; i < m; i++) {
+    lanes t;
+    UNROLL for (int p = 0; p < PARTS; p++) {
+      i32xpart v = (i32xpart)sums[i][p];
+      if (f == Q8_0 && !DOT) v += (i32xpart)high[i][p] << 4;
+      t.p[p] = (part)v;
+    }
+    i32x16 v = (i32x16)t.u;
+    const activations *r = ROW(i);
+    if (bias(f)) v -= bias(f) * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
+    acc[i] = fma(__builtin_convertvector(v, f32x16), s.d * r->scale, acc[i]);
+    if (has_min(f)) acc[i] = fma(s.m, splat(r->sum), acc[i]);
+  }
+}
+
+typedef struct {
+  const activations *x;
+  const uint8_t *w;
+  float *y;
+  int64_t k, p, panelbytes;
+  int64_t m, xrow, yrow; // xrow in bytes
+} Gemm8Args;
+SIZE(Gemm8Args, 72);
+
+// rows8 is m rows times one panel.
+INLINE void rows8(const int f, const int m, const Gemm8Args *g, const activations *x, const uint8_t *w, float *y) {
+  f32x16 acc[TALL];
+  UNROLL for (int i = 0; i < m; i++) acc[i] = load(y + i * g->yrow);
+  ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
+    const uint8_t *group = w + head(f);
+    ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
+      UNROLL for (int at = 0; at < 32; at += group_k(f)) {
+        add_group(f, m, acc, group, group_scale(f, w, group), x, g->xrow, at);
+        group += group_bytes(f);
+      }
+      x++;
+    }
+    w += block_bytes(f);
+  }
+  UNROLL for (int i = 0; i < m; i++) store(y + i * g->yrow, acc[i]);
+}
+
+#define CASE(n) case n: rows8(f, n, g, x, w, y); break
+
+INLINE void gemm8(const int f, const Gemm8Args *g) {
+  const uint8_t *w = g->w;
+  ROLLED for (int64_t p = 0; p < g->p; p++) {
+    const activations *x = g->x;
+    float *y = g->y + 16 * p;
+    ROLLED for (int64_t m = g->m; m > 0; m -= TALL) {
+      switch (m < TALL ? m : TALL) {
+#if defined(__AVX512F__)
+        CASE(8); CASE(7); CASE(6); CASE(5);
+#endif
+        CASE(4); CASE(3); CASE(2); CASE(1);
+      }
+      x = (const activations *)((const char *)x + TALL * g->xrow);
+      y += TALL * g->yrow;
+    }
+    w += g->panelbytes;
+  }
+}
+
+#define GEMM8(F) \
+  void Gemm8_##F(const Gemm8Args *g) { gemm8(F, g); }
+GEMM8(Q4_0) GEMM8(Q4_1) GEMM8(Q5_0) GEMM8(Q5_1) GEMM8(Q8_0) GEMM8(Q4_K) GEMM8(Q5_K) GEMM8(Q6_K)
+
+typedef struct {
+  const float *x;
+  activations *q;
+  int64_t n;
+} Quantize8Args;
+SIZE(Quantize8Args, 24);
+
+void Quantize8(const Quantize8Args *g) {
+  const float *x = g->x;
+  activations *b = g->q;
+  ROLLED for (int64_t n = g->n; n > 0; n -= 32, x += 32, b++) {
+    const f32x16 magic = splat(0x1.8p+23f); // its last bit is one, so that adding rounds to integers
+    f32x16 lo = load(x), hi = load(x + 16);
+    i32x16 m = __builtin_elementwise_max((i32x16)lo & 0x7fffffff, (i32x16)hi & 0x7fffffff);
+    const int32_t top = __builtin_reduce_max(m);
+    const float most = __builtin_bit_cast(float, top);
+    float inverse = 127.0f / most;
+    b->scale = most / 127.0f;
+    if (top >= 0x7f800000) {
+      b->scale = __builtin_nanf("");
+      inverse = 0;
+    }
+    if (most < 0x1p-100f) b->scale = inverse = 0;
+    const f32x16 zeros = {0};
+    lo = inverse == 0 ? zeros : lo;
+    hi = inverse == 0 ? zeros : hi;
+    i32x16 a = (i32x16)fma(lo, splat(inverse), magic) - (i32x16)magic;
+    i32x16 c = (i32x16)fma(hi, splat(inverse), magic) - (i32x16)magic;
+    *(i8x16_at *)b->q = __builtin_convertvector(a, i8x16);
+    *(i8x16_at *)(b->q + 16) = __builtin_convertvector(c, i8x16);
+    b->half[0] = __builtin_reduce_add(a);
+    b->half[1] = __builtin_reduce_add(c);
+    b->sum = b->scale * (float)(b->half[0] + b->half[1]);
+  }
+}
