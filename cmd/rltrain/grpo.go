@@ -23,7 +23,7 @@ type grpoOptions struct {
 	LossType                  string   `help:"${enum}." default:"dapo" enum:"dapo,grpo,dr_grpo,bnpo,cispo,sapo,luspo,vespo" placeholder:"NAME" group:"grpo"`
 	ImportanceSamplingLevel   string   `help:"Ratios by token, or by sequence (GSPO)." default:"token" enum:"token,sequence" placeholder:"LEVEL" group:"grpo"`
 	Epsilon                   float64  `help:"Ratios are clipped below 1-epsilon." default:"0.2" placeholder:"EPS" group:"grpo"`
-	EpsilonHigh               float64  `help:"Ratios are clipped above 1+epsilon_high; 0: epsilon. For cispo the cap itself." placeholder:"EPS" group:"grpo"`
+	EpsilonHigh               float64  `help:"Ratios are clipped above 1+epsilon_high; 0: epsilon. For cispo the cap of the ratio itself, and needed: 5 in ScaleRL." placeholder:"EPS" group:"grpo"`
 	Delta                     float64  `help:"Upper bound of the unclipped ratio (two-sided clipping); 0: none." placeholder:"DELTA" group:"grpo"`
 	ScaleRewards              string   `help:"Divide advantages by the standard deviation of the group, of the batch, or not at all." default:"group" enum:"group,batch,none" placeholder:"HOW" group:"grpo"`
 	MultiObjectiveAggregation string   `help:"With several rewards: add up, then normalise; or normalise each first (GDPO)." default:"sum_then_normalize" enum:"sum_then_normalize,normalize_then_sum" placeholder:"HOW" group:"grpo"`
@@ -76,7 +76,7 @@ func (g *grpoCmd) check(c *console) error {
 		between("top-p", g.TopP, 1e-9, 1, "1 turns it off"),
 		between("top-k", g.TopK, 0, maxCount, "0 turns it off"),
 		between("min-p", g.MinP, 0, 1, "0 turns it off"),
-		g.checkEpsilon(),
+		g.checkEpsilon(), g.checkCap(),
 		between("max-num-seqs", g.MaxNumSeqs, 1, 4096, "64 suits most machines"),
 		g.checkUnused(c),
 	)
@@ -109,6 +109,15 @@ func (g *grpoCmd) checkEpsilon() error {
 	return usage("--epsilon is %v, want more than 0 and less than 1; 0.2 is usual", g.Epsilon)
 }
 
+// checkCap refuses cispo with the cap that TRL falls back to: epsilon, below the ratio 1 of an
+// unchanged policy, which scales every gradient down and corrects nothing.
+func (g *grpoCmd) checkCap() error {
+	if g.LossType != grpo.CISPO || g.EpsilonHigh != 0 {
+		return nil
+	}
+	return usage("--loss-type cispo needs --epsilon-high, the cap of the ratio itself: 5 in ScaleRL. Without it TRL caps every ratio at --epsilon, %v, below the 1 of an unchanged policy", g.Epsilon)
+}
+
 // sayIdle warns of options that compare with an older policy when there is none. They are not
 // refused: recipes name them whether or not a batch feeds several steps.
 func (g *grpoCmd) sayIdle(c *console, o *grpo.Options) {
@@ -122,7 +131,7 @@ func (g *grpoCmd) sayIdle(c *console, o *grpo.Options) {
 		always bool // without effect at a ratio of 1
 	}{
 		{"epsilon", true},
-		{"epsilon-high", g.LossType != grpo.CISPO || g.EpsilonHigh >= 1}, // a cap below 1 does scale
+		{"epsilon-high", g.LossType != grpo.CISPO}, // which needs one
 		{"delta", true},
 		{"off-policy-mask-threshold", true},
 		{"importance-sampling-level", plain && g.TopEntropyQuantile == 1 && g.Beta == 0},

@@ -58,7 +58,7 @@ type LossOptions struct {
 	Beta                    float64 // beta: weight of the k3 estimate of KL(policy ‖ reference); 0: no reference is run
 	UseBiasCorrectionKL     bool    // use_bias_correction_kl: k3 times the ratio, whose gradient is unbiased (DeepSeek-V3.2)
 	Epsilon                 float64 // epsilon: the ratio is clipped to [1−epsilon, 1+epsilon_high]
-	EpsilonHigh             float64 // epsilon_high; 0: epsilon. For cispo the cap of the ratio itself
+	EpsilonHigh             float64 // epsilon_high; 0: epsilon. For cispo the cap of the ratio itself (5 in ScaleRL)
 	Delta                   float64 // delta: upper bound of the unclipped ratio (two-sided clipping); 0: none
 	MaxCompletionLength     int     // max_completion_length: dr_grpo divides by it
 
