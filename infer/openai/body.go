@@ -233,7 +233,9 @@ func (b *body) done() *Fault {
 		if near, ok := nearest(key, b.read); ok {
 			hint = "; did you mean " + near + "?"
 		}
-		return invalid(b.path+clip(key), "unknown field %q%s", clip(b.path+key), hint)
+		fault := invalid(b.path+clip(key), "unknown field %q%s", clip(b.path+key), hint)
+		fault.foreign = true
+		return fault
 	}
 	return nil
 }

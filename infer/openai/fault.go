@@ -15,6 +15,8 @@ type Fault struct {
 	Param   string // the field that is to blame, "" for none
 	Code    string // "" for none
 	Message string
+
+	foreign bool // Param is a word of the client's
 }
 
 func (f *Fault) Error() string { return f.Message }
@@ -27,6 +29,15 @@ const (
 	overloaded     = "rate_limit_error"
 	serverError    = "server_error"
 )
+
+// codeShutdown tells those whom the end of the server turns away or cuts.
+const codeShutdown = "shutting_down"
+
+// errLeft: what was written to a client did not reach it.
+var errLeft = errors.New("openai: the client takes no more")
+
+// codeLeft says of a request that its client went away.
+const codeLeft = "aborted"
 
 // statusClosed is what logs and metrics call a request whose client went away; nobody reads it.
 const statusClosed = 499
@@ -45,7 +56,34 @@ func busy(format string, args ...any) *Fault {
 }
 
 func shuttingDown() *Fault {
-	return &Fault{Status: 503, Type: serverError, Code: "shutting_down", Message: "the server is shutting down"}
+	return &Fault{Status: 503, Type: serverError, Code: codeShutdown, Message: "the server is shutting down"}
+}
+
+// cause is why work under ctx ended with err: what ended ctx, if that was it. A client that leaves and
+// a server that is halted look the same without it.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// reason is what the log says of a fault. Messages to clients quote what they sent, so only those about
+// our own failures are told, and of the others the words that are ours.
+func (f *Fault) reason() string {
+	text := f.Type
+	if f.Code != "" {
+		text += " " + f.Code
+	}
+	switch {
+	case f.Status == 500:
+		text += ": " + f.Message
+	case f.foreign:
+		text += ": unknown field"
+	case f.Param != "":
+		text += ": " + f.Param
+	}
+	return text
 }
 
 // faultOf says how an error of the engine is told to the client.
@@ -61,8 +99,8 @@ func faultOf(err error) *Fault {
 		return busy("the queue is full; try again later")
 	case errors.Is(err, infer.ErrClosed):
 		return shuttingDown()
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &Fault{Status: statusClosed, Type: serverError, Code: "aborted", Message: "the request was aborted"}
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, errLeft):
+		return &Fault{Status: statusClosed, Type: serverError, Code: codeLeft, Message: "the request was aborted"}
 	}
 	return &Fault{Status: 500, Type: serverError, Message: err.Error()}
 }

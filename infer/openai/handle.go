@@ -5,13 +5,18 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"graft/infer"
 )
 
 // route is one endpoint.
@@ -53,25 +58,42 @@ type call struct {
 	path  string // of the route: the label in metrics
 	began time.Time
 
+	method string                     // one that HTTP knows, for the log
+	reason string                     // of a failure, for the log: nothing of the request itself
+	ends   map[infer.FinishReason]int // choices by how they ended
+
 	streams bool // the answer is a stream, which ends after the handler
+}
+
+func newCall(ctx *fasthttp.RequestCtx, id, path, method string) *call {
+	return &call{http: ctx, conn: ctx.Conn(), id: id, path: path, method: method, began: time.Now(), ends: map[infer.FinishReason]int{}}
+}
+
+// methodOf is the method of a request, unless it is a word of the client's own.
+func methodOf(ctx *fasthttp.RequestCtx) string {
+	method := string(ctx.Method())
+	if slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}, method) {
+		return method
+	}
+	return "OTHER"
 }
 
 // handle answers every request: one that panics included.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	c := &call{http: ctx, conn: ctx.Conn(), id: requestID(ctx), path: "other", began: time.Now()}
-	if !s.gate.enter() {
+	c := newCall(ctx, requestID(ctx), "other", methodOf(ctx))
+	if !s.gate.enter(c) {
 		c.fail(shuttingDown())
 		s.finish(c)
 		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Printf("%s %s: panic: %v\n%s", c.id, c.path, p, debug.Stack())
+			s.log.Printf("%s %s %s panic: %v\n%s", c.id, c.method, c.path, p, debug.Stack())
 			c.fail(&Fault{Status: 500, Type: serverError, Message: "internal error; the server's log has it under request " + c.id})
 		}
 		s.finish(c)
 		if !c.streams {
-			s.gate.leave()
+			s.gate.leave(c)
 		}
 	}()
 	s.allowOrigin(c)
@@ -110,7 +132,7 @@ func (s *Server) read(c *call, f func(*body)) *Fault {
 // finish sets what every answer has. A slow client may not hold a worker for ever.
 func (s *Server) finish(c *call) {
 	c.http.Response.Header.Set("X-Request-Id", c.id)
-	_ = c.conn.SetWriteDeadline(time.Now().Add(s.opt.StallTimeout))
+	s.allow(c)
 	if !c.streams {
 		s.done(c, c.http.Response.StatusCode())
 	}
@@ -121,8 +143,26 @@ func (s *Server) done(c *call, status int) {
 	took := time.Since(c.began)
 	s.metrics.answered(c.path, status, took)
 	if s.opt.LogRequests || status >= 500 && status != 503 {
-		s.log.Printf("%s %s %d %s", c.id, c.path, status, took.Round(time.Millisecond))
+		s.log.Print(c.line(status, took))
 	}
+}
+
+// line is what the log says of an answer: request id, method, path, status, time; how its choices
+// ended; why it failed.
+func (c *call) line(status int, took time.Duration) string {
+	line := fmt.Sprintf("%s %s %s %d %s", c.id, c.method, c.path, status, took.Round(time.Millisecond))
+	sep := " finish="
+	for _, why := range slices.Sorted(maps.Keys(c.ends)) {
+		line += sep + string(why)
+		if n := c.ends[why]; n > 1 {
+			line += "*" + strconv.Itoa(n)
+		}
+		sep = ","
+	}
+	if c.reason != "" {
+		line += fmt.Sprintf(" reason=%q", c.reason)
+	}
+	return line
 }
 
 func (s *Server) find(ctx *fasthttp.RequestCtx) (*route, *Fault) {
@@ -202,19 +242,19 @@ func (s *Server) admit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 
 // handleBroken answers what could not be read as a request.
 func (s *Server) handleBroken(ctx *fasthttp.RequestCtx, err error) {
-	c := &call{http: ctx, conn: ctx.Conn(), id: newID(), path: "unreadable", began: time.Now()}
+	c := newCall(ctx, newID(), "unreadable", "-")
 	var small *fasthttp.ErrSmallBuffer
 	var network net.Error
-	fault := &Fault{Status: 400, Type: invalidRequest, Message: "the request is not valid HTTP"}
+	fault := &Fault{Status: 400, Type: invalidRequest, Code: "not_http", Message: "the request is not valid HTTP"}
 	switch {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge) && !s.authorized(&ctx.Request.Header):
 		fault = unauthorized()
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		fault.Status, fault.Message = 413, "the request body is too large"
+		fault.Status, fault.Code, fault.Message = 413, "body_too_large", "the request body is too large"
 	case errors.As(err, &small):
-		fault.Status, fault.Message = 431, "the request header is too large"
+		fault.Status, fault.Code, fault.Message = 431, "header_too_large", "the request header is too large"
 	case errors.As(err, &network) && network.Timeout():
-		fault.Status, fault.Message = 408, "the request did not arrive in time"
+		fault.Status, fault.Code, fault.Message = 408, "request_timeout", "the request did not arrive in time"
 	}
 	c.fail(fault)
 	ctx.SetConnectionClose()
@@ -249,6 +289,7 @@ func requestID(ctx *fasthttp.RequestCtx) string {
 
 // fail answers with a fault.
 func (c *call) fail(f *Fault) {
+	c.reason = f.reason()
 	if f.Status == 503 {
 		c.http.Response.Header.Set("Retry-After", "1")
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"net"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -39,7 +38,7 @@ func (s *Server) begin(c *call, model *entry, prompts []prompt, want *sampling) 
 		stream, err := s.engine.Submit(j.ctx, infer.Request{Prompt: p.ids, Params: params})
 		if err != nil {
 			j.end()
-			return nil, faultOf(err)
+			return nil, faultOf(cause(j.ctx, err))
 		}
 		j.streams = append(j.streams, stream)
 		j.usage.Prompt += len(p.ids)
@@ -67,7 +66,7 @@ type event struct {
 func (j *job) choice(ev *event) int { return ev.prompt*j.want.N + ev.Index }
 
 // each calls take with every event until all choices have finished. It returns the first error: of
-// take, of a choice, or of the context.
+// take, of a choice, or of the context. take may say otherwise how a choice has finished.
 func (j *job) each(take func(*event) error) error {
 	next, stop := j.merge()
 	defer stop()
@@ -86,16 +85,15 @@ func (j *job) each(take func(*event) error) error {
 		if err := take(&ev); err != nil {
 			return err
 		}
+		if ev.Finish != "" {
+			j.call.ends[ev.Finish]++
+		}
 	}
 }
 
-// stopped is why a job ended early: the server was halted, or the client left. nil: it did not.
-func (j *job) stopped() error {
-	if j.server.base.Err() != nil {
-		return infer.ErrClosed
-	}
-	return j.ctx.Err()
-}
+// stopped is why a job ended early: the server was halted, or the client left, whichever came first.
+// nil: it did not.
+func (j *job) stopped() error { return context.Cause(j.ctx) }
 
 // merge reads all streams as one. stop waits for the readers.
 func (j *job) merge() (next func() (event, bool), stop func()) {
@@ -161,9 +159,8 @@ func (j *job) count(ev *event) {
 
 // events is a stream of server-sent events to one client.
 type events struct {
-	w     *bufio.Writer
-	conn  net.Conn
-	stall time.Duration
+	w   *bufio.Writer
+	job *job
 }
 
 // send writes one event at once.
@@ -176,11 +173,17 @@ func (e *events) send(v any) error {
 }
 
 func (e *events) line(raw []byte) error {
-	_ = e.conn.SetWriteDeadline(time.Now().Add(e.stall))
+	e.job.server.allow(e.job.call)
 	e.w.WriteString("data: ")
 	e.w.Write(raw)
 	e.w.WriteString("\n\n")
-	return e.w.Flush()
+	if e.w.Flush() == nil {
+		return nil
+	}
+	if err := e.job.stopped(); err != nil {
+		return err
+	}
+	return errLeft
 }
 
 // stream answers with server-sent events: what tell sends, then [DONE], or an error in their midst.
@@ -194,20 +197,18 @@ func (j *job) stream(tell func(*events) error) {
 	c.http.Response.ImmediateHeaderFlush = true
 	c.streams = true
 	c.http.SetBodyStreamWriter(func(w *bufio.Writer) {
-		defer s.gate.leave()
-		e := &events{w: w, conn: c.conn, stall: s.opt.StallTimeout}
+		defer s.gate.leave(c)
+		e := &events{w: w, job: j}
 		err := j.tell(e, tell)
 		j.end()
-		if err == nil {
-			_ = e.line([]byte("[DONE]"))
-			s.done(c, 200)
-			return
+		status := 200
+		if err != nil {
+			fault := faultOf(err)
+			status, c.reason = fault.Status, fault.reason()
+			_ = e.send(fault.body())
 		}
-		fault := faultOf(err)
-		s.log.Printf("%s %s: stream: %v", c.id, c.path, err)
-		_ = e.send(fault.body())
 		_ = e.line([]byte("[DONE]"))
-		s.done(c, fault.Status)
+		s.done(c, status)
 	})
 }
 
@@ -215,7 +216,7 @@ func (j *job) stream(tell func(*events) error) {
 func (j *job) tell(e *events, tell func(*events) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			j.server.log.Printf("%s %s: panic: %v\n%s", j.call.id, j.call.path, p, debug.Stack())
+			j.server.log.Printf("%s %s %s panic: %v\n%s", j.call.id, j.call.method, j.call.path, p, debug.Stack())
 			err = errors.New("internal error; the server's log has it under request " + j.call.id)
 		}
 	}()

@@ -123,7 +123,7 @@ func (s *site) inside(n int) {
 	require.Eventually(s.t, func() bool {
 		s.server.gate.mu.Lock()
 		defer s.server.gate.mu.Unlock()
-		return s.server.gate.inside == n
+		return len(s.server.gate.inside) == n
 	}, time.Minute, time.Millisecond)
 }
 

@@ -3,7 +3,9 @@ package openai
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 type metrics struct {
 	mu      sync.Mutex
 	answers map[answerKey]uint64
+	broken  map[string]uint64 // connections by what broke them
 
 	answerTime, firstTokenTime, wholeTime  histogram
 	promptTokens, generatedTokens, choices histogram
@@ -62,7 +65,7 @@ func decades(most int) []float64 {
 }
 
 func (m *metrics) init(maxLen int) {
-	m.answers = map[answerKey]uint64{}
+	m.answers, m.broken = map[answerKey]uint64{}, map[string]uint64{}
 	lengths := decades(maxLen)
 	for h, bounds := range map[*histogram][]float64{
 		&m.answerTime: latencyBuckets, &m.firstTokenTime: firstTokenBuckets, &m.wholeTime: latencyBuckets,
@@ -78,6 +81,13 @@ func (m *metrics) answered(path string, status int, took time.Duration) {
 	defer m.mu.Unlock()
 	m.answers[answerKey{path, status}]++
 	m.answerTime.observe(took.Seconds())
+}
+
+// broke counts a connection that did not end in an answer.
+func (m *metrics) broke(cause string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broken[cause]++
 }
 
 // began counts prompts that were accepted.
@@ -202,6 +212,10 @@ func (m *metrics) write(p *page) {
 	})
 	for _, k := range keys {
 		fmt.Fprintf(p, "http_requests_total{handler=%s,status=\"%d\"} %d\n", quoted(k.path), k.status, m.answers[k])
+	}
+	p.head("graft:connection_errors_total", "counter", "Connections by what broke them, as the transport tells it.")
+	for _, cause := range slices.Sorted(maps.Keys(m.broken)) {
+		fmt.Fprintf(p, "graft:connection_errors_total{cause=%q} %d\n", cause, m.broken[cause])
 	}
 	p.histogram("http_request_duration_seconds", "From a request's arrival to the end of its answer.", "", &m.answerTime)
 }

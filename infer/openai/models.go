@@ -156,7 +156,7 @@ func (m *models) load(ctx context.Context, name, path string, inPlace bool) *Fau
 		ad, readErr = m.engine.Model().LoadAdapter(path, id, false)
 		return nil
 	}); err != nil {
-		return faultOf(err)
+		return faultOf(cause(ctx, err))
 	}
 	if readErr != nil {
 		return invalid("lora_path", "the adapter could not be loaded: %v", readErr)

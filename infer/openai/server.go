@@ -72,10 +72,11 @@ type Server struct {
 	metrics  metrics
 	log      *log.Logger
 
-	base  context.Context // ends every request
-	halt  context.CancelFunc
-	gate  gate          // requests and streams under way
-	heavy chan struct{} // places for reading large bodies
+	base  context.Context         // ends every request
+	halt  context.CancelCauseFunc // with what those who are cut are told
+	grace time.Duration           // see lastWords
+	gate  gate                    // requests and streams under way
+	heavy chan struct{}           // places for reading large bodies
 }
 
 // New makes a server on an engine with a tokenizer.
@@ -85,7 +86,7 @@ func New(e *infer.Engine, opt Options) (*Server, error) {
 		return nil, errors.New("openai: the model has no tokenizer, and requests speak in text; use a model file that holds one")
 	}
 	s.longest = longestToken(s.tok)
-	s.heavy = make(chan struct{}, maxHeavy)
+	s.heavy, s.grace = make(chan struct{}, maxHeavy), lastWords
 	s.source = opt.ChatTemplate
 	if s.source == "" {
 		s.source = s.tok.ChatTemplate()
@@ -105,7 +106,7 @@ func New(e *infer.Engine, opt Options) (*Server, error) {
 		out = io.Discard
 	}
 	s.log = log.New(out, "", log.LstdFlags)
-	s.base, s.halt = context.WithCancel(context.Background())
+	s.base, s.halt = context.WithCancelCause(context.Background())
 	s.metrics.init(e.Options().MaxModelLen)
 	s.routes = s.table()
 	s.watcher = newWatcher()
@@ -149,7 +150,7 @@ func (s *Server) transport() *fasthttp.Server {
 		NoDefaultContentType:         true,
 		CloseOnShutdown:              true,
 		SecureErrorLogMessage:        true,
-		Logger:                       s.log,
+		Logger:                       &transportLog{s},
 	}
 }
 
@@ -164,26 +165,3 @@ func (s *Server) Models() []string {
 
 // Serve answers the connections of a listener until Shutdown.
 func (s *Server) Serve(ln net.Listener) error { return s.http.Serve(ln) }
-
-// Shutdown stops accepting, lets the requests under way end, and returns when they have. When ctx ends
-// first they are cancelled, which is an error. The adapters are freed; the engine stays open.
-func (s *Server) Shutdown(ctx context.Context) error {
-	empty := s.gate.close()
-	err := s.http.ShutdownWithContext(ctx)
-	select {
-	case <-empty:
-		if ctx.Err() != nil {
-			err = nil // only idle connections were left
-		}
-	case <-ctx.Done():
-		err = fmt.Errorf("openai: requests were still under way and have been cancelled: %w", ctx.Err())
-		s.halt()
-		<-empty
-	}
-	s.halt()
-	s.watcher.close()
-	for _, e := range s.models.loaded() {
-		s.models.remove(e)
-	}
-	return err
-}
