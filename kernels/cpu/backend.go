@@ -41,6 +41,7 @@ type Backend struct {
 	jobs  jobs
 	order pageOrder
 	sums  []float64 // block sums of SumSquares
+	codes []byte    // [codesBytes] the rounded rows of a MatMul
 	state []chunkState
 }
 
@@ -48,6 +49,7 @@ type Backend struct {
 // nothing.
 type jobs struct {
 	matmul    matMulJob
+	round     roundJob
 	backward  matMulBackwardJob
 	rows      rowsJob
 	spans     spansJob
@@ -70,7 +72,11 @@ func New(opt Options) *Backend {
 	if opt.Kernels == nil {
 		opt.Kernels = vec.For(vec.Supported()[0])
 	}
-	b := &Backend{k: opt.Kernels}
+	codes, err := mapMemory(codesBytes)
+	if err != nil {
+		panic(fmt.Sprintf("cpu: room for rounded rows: %v", err))
+	}
+	b := &Backend{k: opt.Kernels, codes: codes}
 	b.pool = newPool(opt.Threads, opt.Kernels)
 	return b
 }
@@ -129,7 +135,12 @@ func (b *Backend) Sync() error {
 // Close ends the workers and returns their scratch.
 func (b *Backend) Close() error {
 	b.pool.close()
-	return nil
+	if b.codes == nil {
+		return nil
+	}
+	codes := b.codes
+	b.codes = nil
+	return unmapMemory(codes)
 }
 
 func (b *Backend) fail(err error) {
@@ -190,7 +201,8 @@ type matrix struct {
 	base    unsafe.Pointer
 	format  quant.Format
 	out, in int
-	panel   int // bytes of a panel
+	panel   int  // bytes of a panel
+	rounds  bool // kernels.PrecisionInt8: x is rounded first
 }
 
 func matrixOf(w kernels.Weight) matrix {
@@ -200,6 +212,7 @@ func matrixOf(w kernels.Weight) matrix {
 		out:    w.Out,
 		in:     w.In,
 		panel:  vec.PanelBytes(w.Format, w.In),
+		rounds: w.Rounds(),
 	}
 }
 

@@ -42,12 +42,14 @@ func (r *results) values(name string, values []float32) {
 func run(t *testing.T, b kernels.Backend) []result {
 	t.Helper()
 	r := &results{Lab: kernelstest.NewLab(t, b, 11)}
-	r.products(quant.Q4_1, 45, 160, []int{200, 64, 16})
-	r.products(quant.Q6_K, 3, 512, []int{48, 33})
-	r.products(quant.F32, 9, 70, []int{21})
+	for _, p := range []kernels.Precision{kernels.PrecisionF32, kernels.PrecisionInt8} {
+		r.products(quant.Q4_1, p, 45, 160, []int{200, 64, 16})
+		r.products(quant.Q6_K, p, 3, 512, []int{48, 33})
+		r.head(6, 9000, 64, 0, p)
+		r.head(70, 4100, 32, 5, p)
+	}
+	r.products(quant.F32, kernels.PrecisionF32, 9, 70, []int{21})
 	r.attention()
-	r.head(6, 9000, 64, 0)
-	r.head(70, 4100, 32, 5)
 	r.rowOperations()
 	r.Check()
 	require.NoError(t, b.Sync())
@@ -55,12 +57,13 @@ func run(t *testing.T, b kernels.Backend) []result {
 }
 
 // products is a MatMul with bias, residual and LoRA, and its backward.
-func (r *results) products(f quant.Format, rows, in int, outs []int) {
+func (r *results) products(f quant.Format, precision kernels.Precision, rows, in int, outs []int) {
 	x, dx := r.Normal(rows, in, 1), r.Output(rows, in)
 	var products []kernels.Product
 	var grads []kernels.ProductGrad
 	for i, out := range outs {
 		p := kernels.Product{Y: r.Output(rows, out), W: r.Weight(f, out, in, 0.1)}
+		p.W.Precision = precision
 		if i == 1 {
 			p.Bias, p.Keep, p.Y = r.Normal(1, out, 1), true, r.Writable(r.Normal(rows, out, 1))
 		}
@@ -126,8 +129,9 @@ func (r *results) attention() {
 }
 
 // head is LogProbs with its backward, and Sample in every way of drawing.
-func (r *results) head(rows, vocab, channels int, softcap float32) {
+func (r *results) head(rows, vocab, channels int, softcap float32, precision kernels.Precision) {
 	hidden, w := r.Normal(rows, channels, 1), r.Weight(quant.Q8_0, vocab, channels, 0.3)
+	w.Precision = precision
 	pairs, targets, invT := make([]int32, 2*rows), make([]int32, 2*rows), make([]float32, rows)
 	for i := range pairs {
 		pairs[i], targets[i] = int32(i/2), int32(r.R.IntN(vocab))
@@ -238,11 +242,12 @@ func TestRowAloneEqualsRowInBatch(t *testing.T) {
 		}
 	}
 	pick := func() *Backend { return backends[rng.IntN(len(backends))] }
-	for i := range 3 * len(quant.Formats()) {
+	for i := range 6 * len(quant.Formats()) {
 		f := quant.Formats()[i%len(quant.Formats())]
 		rows, in, out := 1+rng.IntN(40), 256*(1+rng.IntN(3)), 1+rng.IntN(150)
 		l := kernelstest.NewLab(t, pick(), uint64(i))
 		x, w := l.Normal(rows, in, 1), l.Weight(f, out, in, 0.1)
+		w.Precision = kernels.Precision(i / len(quant.Formats()) % 2)
 		lora := &kernels.LowRank{A: l.Weight(quant.F32, 9, in, 0.1), B: l.Weight(quant.F32, out, 9, 0.1), Scale: 0.3}
 		old, bias := l.Normal(rows, out, 1), l.Normal(1, out, 1)
 		product := func(from, to int, y kernels.Tensor) []kernels.Product {

@@ -42,7 +42,11 @@ func logP(z, invT float32, lse float64) float32 {
 
 // logits is softcap(hidden·Wᵀ) for rows and the panels [p0, p1), z beginning at panel p0.
 func (w *worker) logits(z unsafe.Pointer, zRow int, m *matrix, p0, p1 int, hidden unsafe.Pointer, hRow, rows int, softcap float32) {
-	w.multiply(z, zRow, m, p0, p1, hidden, hRow, rows, false)
+	if m.rounds {
+		w.multiplyRounding(z, zRow, m, p0, p1, hidden, hRow, rows)
+	} else {
+		w.multiply(z, zRow, m, p0, p1, hidden, hRow, rows, false)
+	}
 	if softcap > 0 {
 		for i := range rows {
 			row := add(z, i*zRow)

@@ -68,17 +68,35 @@ func find(segs []segment, task int) (s *segment, step, block int) {
 
 // MatMul computes every product of the same x [N, In].
 func (b *Backend) MatMul(x kernels.Tensor, products []kernels.Product) {
-	if x.Rows == 0 {
+	rounds := false
+	for i := range products {
+		rounds = rounds || products[i].W.Rounds()
+	}
+	if !rounds {
+		b.matMul(x, products, 0, x.Rows)
+		return
+	}
+	most := codesBytes / codesRow(x.Cols)
+	for r := 0; r < x.Rows; r += most {
+		n := min(most, x.Rows-r)
+		b.round(x, r, n)
+		b.matMul(x, products, r, n)
+	}
+}
+
+// matMul is MatMul for the rows [r0, r0+rows).
+func (b *Backend) matMul(x kernels.Tensor, products []kernels.Product, r0, rows int) {
+	if rows == 0 {
 		return
 	}
 	j := &b.jobs.matmul
-	j.b, j.rows, j.products, j.segs = b, x.Rows, j.products[:0], j.segs[:0]
-	panels, work := 0, 0
+	j.b, j.rows, j.products, j.segs = b, rows, j.products[:0], j.segs[:0]
+	panels, cost := 0, 0
 	for i := range products {
-		f := forwardOf(x, &products[i])
+		f := forwardOf(x, &products[i], r0)
 		j.products = append(j.products, f)
 		panels += ceil(f.w.out, vec.Lanes)
-		work += f.work()
+		cost += f.cost()
 	}
 	tasks, waits := 0, 0
 	for i := range j.products {
@@ -99,15 +117,18 @@ func (b *Backend) MatMul(x kernels.Tensor, products []kernels.Product) {
 		j.segs = append(j.segs, s)
 	}
 	b.pool.gate.close(waits)
-	b.run(tasks, int64(work)*int64(j.rows)/workPerNs, j)
+	b.run(tasks, int64(cost)*int64(j.rows)/workPerNs, j)
 }
 
 // workPerNs is a guess at the multiply-adds of one worker in a nanosecond, to tell small from large.
 const workPerNs = 16
 
-// work is the multiply-adds of one row.
-func (f *forward) work() int {
+// cost is the multiply-adds of one row; those of bytes count less.
+func (f *forward) cost() int {
 	n := f.w.out * f.w.in
+	if f.w.rounds {
+		n /= 2
+	}
 	if f.lora {
 		n += f.a.out * (f.a.in + f.b.out)
 	}
@@ -127,10 +148,10 @@ func (b *Backend) panelStep(panels, rows int) int {
 	return max(4, min(step, 64)&^3)
 }
 
-func forwardOf(x kernels.Tensor, p *kernels.Product) forward {
+func forwardOf(x kernels.Tensor, p *kernels.Product, r0 int) forward {
 	f := forward{
-		x: at(x, 0, 0), xRow: x.Stride,
-		y: at(p.Y, 0, 0), yRow: p.Y.Stride,
+		x: at(x, r0, 0), xRow: x.Stride,
+		y: at(p.Y, r0, 0), yRow: p.Y.Stride,
 		w: matrixOf(p.W), keep: p.Keep,
 	}
 	if p.Bias.Present() {
@@ -138,7 +159,7 @@ func forwardOf(x kernels.Tensor, p *kernels.Product) forward {
 	}
 	if l := p.LoRA; l != nil {
 		f.lora, f.a, f.b, f.scale = true, matrixOf(l.A), matrixOf(l.B), l.Scale
-		f.h, f.hRow = at(p.H, 0, 0), p.H.Stride
+		f.h, f.hRow = at(p.H, r0, 0), p.H.Stride
 	}
 	return f
 }
@@ -164,7 +185,11 @@ func (j *matMulJob) do(w *worker, task int) {
 	if p0 < whole {
 		y := add(f.y, r0*f.yRow+p0*vec.Lanes)
 		keep := w.start(f, y, f.yRow, rows, p0*vec.Lanes, (whole-p0)*vec.Lanes)
-		w.multiply(y, f.yRow, &f.w, p0, whole, x, f.xRow, rows, keep)
+		if f.w.rounds {
+			w.multiply8(y, f.yRow, &f.w, p0, whole, j.b.codesOf(r0, f.w.in), codesRow(f.w.in), rows, keep)
+		} else {
+			w.multiply(y, f.yRow, &f.w, p0, whole, x, f.xRow, rows, keep)
+		}
 		if f.lora {
 			j.b.pool.gate.pass()
 			w.multiply(y, f.yRow, &f.b, p0, whole, add(f.h, r0*f.hRow), f.hRow, rows, true)
@@ -184,7 +209,11 @@ func (j *matMulJob) edge(w *worker, f *forward, r0, rows, panel int) {
 	if keep {
 		copyRows(w.edge, vec.Lanes, y, f.yRow, rows, n, vec.Lanes)
 	}
-	w.multiply(w.edge, vec.Lanes, &f.w, panel, panel+1, x, f.xRow, rows, keep)
+	if f.w.rounds {
+		w.multiply8(w.edge, vec.Lanes, &f.w, panel, panel+1, j.b.codesOf(r0, f.w.in), codesRow(f.w.in), rows, keep)
+	} else {
+		w.multiply(w.edge, vec.Lanes, &f.w, panel, panel+1, x, f.xRow, rows, keep)
+	}
 	if f.lora {
 		j.b.pool.gate.pass()
 		w.multiply(w.edge, vec.Lanes, &f.b, panel, panel+1, add(f.h, r0*f.hRow), f.hRow, rows, true)

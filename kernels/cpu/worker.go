@@ -16,6 +16,8 @@ type worker struct {
 	gemm      vec.GemmArgs
 	gemv      vec.GemvArgs
 	decode    vec.DecodeArgs
+	gemm8     vec.Gemm8Args
+	quantize8 vec.Quantize8Args
 	transpose vec.TransposeArgs
 
 	sum     vec.SumSquaresArgs
@@ -47,7 +49,8 @@ type worker struct {
 	tile          unsafe.Pointer   // [tileFloats] decoded weights
 	edge          unsafe.Pointer   // [edgeFloats] outputs of a panel that is not whole
 	own           []byte           // tile, edge and strip
-	big           []byte           // grown by floats
+	big           scratch          // of floats
+	codes         scratch          // of multiplyRounding
 	pages, vpages []unsafe.Pointer // addresses of pages by logical number
 	candidates    []candidate      // of Sample
 	bins          [nucleusBins]float64
@@ -78,30 +81,37 @@ func (w *worker) strip() unsafe.Pointer { return add(w.edge, edgeFloats) }
 // noMemory is the panic that the pool turns into an error.
 type noMemory struct{ err error }
 
-// floats returns scratch for n float32 that lasts until the next call. What is in it is arbitrary.
-func (w *worker) floats(n int) unsafe.Pointer {
-	if need := int64(4 * n); int64(len(w.big)) < need {
+// scratch is memory outside of Go's heap that grows to the largest need.
+type scratch struct{ mem []byte }
+
+// bytes returns room for n bytes that lasts until the next call. What is in it is arbitrary.
+func (s *scratch) bytes(n int) unsafe.Pointer {
+	if need := int64(n); int64(len(s.mem)) < need {
 		need += need / 4
-		if w.big != nil {
-			if err := unmapMemory(w.big); err != nil {
-				panic(noMemory{err})
-			}
-			w.big = nil
-		}
+		s.free()
 		mem, err := mapMemory(need)
 		if err != nil {
 			panic(noMemory{fmt.Errorf("cpu: %d bytes of scratch: %w", need, err)})
 		}
-		w.big = mem
+		s.mem = mem
 	}
-	return unsafe.Pointer(unsafe.SliceData(w.big))
+	return unsafe.Pointer(unsafe.SliceData(s.mem))
 }
 
-func (w *worker) free() {
-	for _, m := range [][]byte{w.own, w.big} {
-		if m != nil {
-			_ = unmapMemory(m) // the process keeps what the system will not take back
-		}
+func (s *scratch) free() {
+	if s.mem != nil {
+		_ = unmapMemory(s.mem) // the process keeps what the system will not take back
 	}
-	w.own, w.big = nil, nil
+	s.mem = nil
+}
+
+// floats returns scratch for n float32 that lasts until the next call.
+func (w *worker) floats(n int) unsafe.Pointer { return w.big.bytes(4 * n) }
+
+func (w *worker) free() {
+	w.big.free()
+	w.codes.free()
+	own := scratch{w.own}
+	own.free()
+	w.own = nil
 }

@@ -16,17 +16,20 @@ type headCase struct {
 	format         quant.Format
 	rows, vocab, c int
 	softcap        float32
+	precision      kernels.Precision
 }
 
 func (c headCase) String() string {
-	return fmt.Sprintf("%v-m%d-v%d-c%d-cap%v", c.format, c.rows, c.vocab, c.c, c.softcap)
+	return fmt.Sprintf("%v-m%d-v%d-c%d-cap%v-%v", c.format, c.rows, c.vocab, c.c, c.softcap, c.precision)
 }
 
 // headCases cross the bounds of rows and of vocabulary that are summed as one unit.
 var headCases = []headCase{
-	{quant.F32, 1, 1, 5, 0}, {quant.F32, 9, 7, 16, 0}, {quant.F32, 5, 300, 45, 4},
-	{quant.Q8_0, 33, 300, 64, 0}, {quant.Q6_K, 6, 515, 256, 30}, {quant.Q4_0, 3, 2 * kernels.VocabChunk, 32, 0},
-	{quant.F32, kernels.LogProbsRows + 6, kernels.VocabChunk + 37, 16, 0},
+	{quant.F32, 1, 1, 5, 0, kernels.PrecisionF32}, {quant.F32, 9, 7, 16, 0, kernels.PrecisionF32}, {quant.F32, 5, 300, 45, 4, kernels.PrecisionF32},
+	{quant.Q8_0, 33, 300, 64, 0, kernels.PrecisionF32}, {quant.Q6_K, 6, 515, 256, 30, kernels.PrecisionF32}, {quant.Q4_0, 3, 2 * kernels.VocabChunk, 32, 0, kernels.PrecisionF32},
+	{quant.Q8_0, 70, 300, 64, 0, kernels.PrecisionInt8}, {quant.Q6_K, 6, 515, 256, 30, kernels.PrecisionInt8},
+	{quant.Q4_0, 3, kernels.VocabChunk + 5, 32, 0, kernels.PrecisionInt8}, {quant.F32, 5, 40, 16, 0, kernels.PrecisionInt8},
+	{quant.F32, kernels.LogProbsRows + 6, kernels.VocabChunk + 37, 16, 0, kernels.PrecisionF32},
 }
 
 // scored is the operands of a head.
@@ -48,6 +51,7 @@ func (l *Lab) scored(c headCase) *scored {
 			s.targets = append(s.targets, int32(l.R.IntN(c.vocab)))
 		}
 	}
+	s.w.Precision = c.precision
 	return s
 }
 

@@ -15,6 +15,7 @@ type linearCase struct {
 	out        int
 	bias, keep bool
 	rank       int // 0: no LoRA
+	precision  kernels.Precision
 }
 
 func (c linearCase) String() string {
@@ -28,6 +29,9 @@ func (c linearCase) String() string {
 	if c.rank > 0 {
 		s += fmt.Sprintf("-lora%d", c.rank)
 	}
+	if c.precision != kernels.PrecisionF32 {
+		s += "-" + c.precision.String()
+	}
 	return s
 }
 
@@ -40,6 +44,7 @@ func weightStd(in int) float64 { return 1 / math.Sqrt(float64(in)) }
 // product makes the operands of one product with n rows, y aside.
 func (l *Lab) product(c linearCase, n, in int) kernels.Product {
 	p := kernels.Product{W: l.Weight(c.format, c.out, in, weightStd(in)), Keep: c.keep}
+	p.W.Precision = c.precision
 	if c.bias {
 		p.Bias = l.Normal(1, c.out, 1)
 	}
@@ -111,6 +116,7 @@ func testMatMul(t tester, b kernels.Backend) {
 			})
 		}
 	}
+	testMatMulInt8(t, b)
 	for i := range 4 * (len(ranks) + 1) {
 		c := linearCase{format: quant.F32, out: 33, bias: i&1 != 0, keep: i&2 != 0}
 		if i >= 4 {
@@ -132,6 +138,25 @@ func testMatMul(t tester, b kernels.Backend) {
 				matMulScene(40, 1024, []linearCase{{format: f, out: 130, keep: true, rank: 16}}))
 		})
 	}
+}
+
+// testMatMulInt8 does the same under the int8 contract, which formats without blocks do not know.
+func testMatMulInt8(t tester, b kernels.Backend) {
+	for _, f := range quant.Formats() {
+		for i, in := range inputs(f) {
+			c := linearCase{format: f, out: []int{1, 16, 49, 150}[i], bias: i%2 == 1, keep: i > 1, precision: kernels.PrecisionInt8}
+			t.Run(fmt.Sprintf("%v-in%d", c, in), func(t tester) {
+				compare(t, b, uint64(i), check{terms: in, rows: true}, matMulScene(37, in, []linearCase{c}))
+			})
+		}
+	}
+	t.Run("several-int8", func(t tester) {
+		compare(t, b, 1, check{terms: 1100, rows: true}, matMulScene(120, 1024, []linearCase{
+			{format: quant.Q4_K, out: 50, rank: 8, precision: kernels.PrecisionInt8},
+			{format: quant.Q6_K, out: 17, bias: true, rank: 64, precision: kernels.PrecisionInt8},
+			{format: quant.F32, out: 16, keep: true, precision: kernels.PrecisionInt8},
+			{format: quant.Q8_0, out: 31, rank: 17}}))
+	})
 }
 
 // testPack: Unpack is the exact inverse of Pack, in whole or in runs of 16 rows, and padding is zero.

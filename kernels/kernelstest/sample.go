@@ -25,6 +25,7 @@ func (l *Lab) sampler(c headCase) *sampler {
 	}
 	s := l.scored(c)
 	s.w = l.Packed(c.format, c.vocab, c.c, raw)
+	s.w.Precision = c.precision
 	return &sampler{scored: s, logits: l.Writable(l.tensor(kernels.F32, c.rows, padded(c.vocab), false))}
 }
 
@@ -41,6 +42,15 @@ func (s *sampler) draw(l *Lab, rows []kernels.SampleRow) []kernels.Sampled {
 // exactLogits are the logits of one row in float64.
 func (s *sampler) exactLogits(l *Lab, m int) []float64 {
 	x, w := l.Read(s.hidden)[m*s.c:(m+1)*s.c], l.ReadWeight(s.w)
+	if s.w.Rounds() {
+		blocks := make([]quant.ActivationBlock, len(x)/quant.ActivationLen)
+		quant.QuantizeActivations(blocks, x)
+		for i, b := range blocks {
+			for j, code := range b.Codes {
+				x[i*quant.ActivationLen+j] = b.Scale * float32(code)
+			}
+		}
+	}
 	z := make([]float64, s.vocab)
 	for v := range z {
 		for i, h := range x {
@@ -54,7 +64,8 @@ func (s *sampler) exactLogits(l *Lab, m int) []float64 {
 }
 
 var sampleCases = []headCase{
-	{quant.F32, 5, 40, 16, 0}, {quant.Q8_0, 9, 300, 64, 5}, {quant.F32, 3, kernels.VocabChunk + 37, 16, 0},
+	{quant.F32, 5, 40, 16, 0, kernels.PrecisionF32}, {quant.Q8_0, 9, 300, 64, 5, kernels.PrecisionF32}, {quant.F32, 3, kernels.VocabChunk + 37, 16, 0, kernels.PrecisionF32},
+	{quant.Q5_0, 9, 300, 64, 0, kernels.PrecisionInt8},
 }
 
 func testSample(t tester, b kernels.Backend) {
@@ -210,7 +221,7 @@ func sampleDistribution(l *Lab, c headCase) {
 // sampleTies: of equal logits the lowest id comes first, in greedy draws, in top-k and in the list
 // of most probable tokens.
 func sampleTies(l *Lab) {
-	s := l.sampler(headCase{quant.F32, 2, 40, 16, 0})
+	s := l.sampler(headCase{quant.F32, 2, 40, 16, 0, kernels.PrecisionF32})
 	up := []kernels.TokenBias{{ID: 3, Value: 50}, {ID: 5, Value: 50}, {ID: 39, Value: 50}}
 	greedy := kernels.SampleRow{InvT: 1, Greedy: true, TopP: 1, Bias: up, NumTop: 40}
 	two := kernels.SampleRow{InvT: 1, TopK: 2, TopP: 1, Bias: up, U: 0.999}
@@ -232,7 +243,7 @@ func sampleTies(l *Lab) {
 
 // sampleFailures: a row that can draw nothing is an error of Sync, told once.
 func sampleFailures(l *Lab) {
-	s := l.sampler(headCase{quant.F32, 2, 8, 16, 0})
+	s := l.sampler(headCase{quant.F32, 2, 8, 16, 0, kernels.PrecisionF32})
 	all := make([]int32, 8)
 	for i := range all {
 		all[i] = int32(i)
