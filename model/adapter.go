@@ -27,6 +27,7 @@ func (m *Model) NewAdapter(id uint64, cfg weights.AdapterConfig, seed uint64, tr
 		return nil, err
 	}
 	ad.Rank, ad.Alpha, ad.Config = cfg.R, cfg.Alpha, cfg
+	ad.Config.Precision = new(m.Precision)
 	src := rng.New(seed, "lora_a")
 	for _, s := range sites {
 		pair := ad.Pair(s.Linear.Site)

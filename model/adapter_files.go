@@ -43,7 +43,8 @@ const (
 )
 
 // LoadAdapter reads a PEFT adapter folder or an adapter GGUF for this model. What does not fit the
-// model is an error: an adapter is applied whole or not at all.
+// model is an error: an adapter is applied whole or not at all. One that is trained on must have been
+// trained under the model's contract before; one that is only used may not, see CheckPrecision.
 func (m *Model) LoadAdapter(path string, id uint64, trained bool) (*weights.Adapter, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,6 +58,13 @@ func (m *Model) LoadAdapter(path string, id uint64, trained bool) (*weights.Adap
 		ad, err = m.loadPEFT(path, id, trained)
 	} else {
 		ad, err = m.loadAdapterGGUF(path, id, trained)
+	}
+	if err == nil && trained {
+		if err = m.CheckPrecision(ad); err != nil {
+			ad.Free()
+		} else {
+			ad.Config.Precision = new(m.Precision) // from now on
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -82,6 +90,9 @@ func (m *Model) loadPEFT(dir string, id uint64, trained bool) (*weights.Adapter,
 		return nil, err
 	}
 	defer f.Close()
+	if cfg.Precision, err = precisionOfPEFT(f); err != nil {
+		return nil, err
+	}
 	parts, err := m.readPairs(weights.SafetensorsSource{File: f}, func(name string) (string, bool, error) {
 		module, ok := strings.CutPrefix(name, peftPrefix)
 		if !ok {
@@ -275,6 +286,9 @@ func (m *Model) loadAdapterGGUF(path string, id uint64, trained bool) (*weights.
 		return nil, err
 	}
 	cfg := weights.AdapterConfig{Alpha: alpha}
+	if cfg.Precision, err = precisionOfGGUF(f); err != nil {
+		return nil, err
+	}
 	for _, p := range parts {
 		cfg.R = max(cfg.R, p.shape[0])
 	}

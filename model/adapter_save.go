@@ -16,7 +16,7 @@ import (
 )
 
 // SavePEFT writes adapter_config.json and adapter_model.safetensors into dir, as PEFT and vLLM read
-// them. Each file is written aside and renamed.
+// them, with the precision contract that the adapter was trained under. Each file is written aside and renamed.
 func (m *Model) SavePEFT(ad *weights.Adapter, dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("model: %w", err)
@@ -32,7 +32,11 @@ func (m *Model) SavePEFT(ad *weights.Adapter, dir string) error {
 			safetensors.Float32s(peftPrefix+p.Name+".lora_A.weight", []int{p.Rank, l.W.In}, Floats(m.Backend(), p.A)),
 			safetensors.Float32s(peftPrefix+p.Name+".lora_B.weight", []int{l.W.Out, p.Rank}, b))
 	}
-	if err := safetensors.WriteFile(filepath.Join(dir, peftFileName), tensors, map[string]string{"format": "pt"}); err != nil {
+	notes := map[string]string{"format": "pt"}
+	if p := ad.Config.Precision; p != nil {
+		notes[precisionKey] = p.String()
+	}
+	if err := safetensors.WriteFile(filepath.Join(dir, peftFileName), tensors, notes); err != nil {
 		return err
 	}
 	raw, err := json.MarshalIndent(m.peftConfig(ad), "", "  ")
@@ -72,6 +76,9 @@ func (m *Model) SaveAdapterGGUF(ad *weights.Adapter, path string) error {
 	kv := []gguf.KV{
 		{Key: "general.architecture", Value: m.Config.Family}, {Key: "general.type", Value: "adapter"},
 		{Key: "adapter.type", Value: "lora"}, {Key: "adapter.lora.alpha", Value: float32(ad.Alpha)},
+	}
+	if p := ad.Config.Precision; p != nil {
+		kv = append(kv, gguf.KV{Key: precisionKey, Value: p.String()})
 	}
 	var tensors []gguf.TensorData
 	for _, p := range ad.Pairs() {

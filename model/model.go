@@ -18,6 +18,8 @@ type Model struct {
 	Ropes   []kernels.Rope    // tables, as Config.Ropes
 	Trained []weights.Param   // what full fine-tuning moves; nil when the base is frozen
 	Version uint64            // counts changes of the base itself
+	// Precision is the contract that the weights are marked with: that of every forward.
+	Precision kernels.Precision
 }
 
 // Layer is one block. Q, K, V or else QKV are present; Gate, Up or else GateUp.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"graft/kernels"
 	"graft/kernels/quant"
 	"graft/model/tokenizer"
 	"graft/weights"
@@ -21,6 +22,9 @@ type Options struct {
 	Context int           // positions that will be used; 0: what the model was made for, at most 8192
 	Format  *quant.Format // store matrices in this format instead of the file's
 	Trained bool          // full fine-tuning: float32 weights with gradients
+	// Precision is the contract of products with quantized matrices. A model that has none computes
+	// under kernels.PrecisionF32 whatever is asked for.
+	Precision kernels.Precision
 }
 
 // Files is a model on disk, opened and described but not yet loaded: enough to plan memory.
@@ -166,20 +170,49 @@ func (f *Files) Close() error { return f.close() }
 
 // Load reads the weights into the arena.
 func (f *Files) Load(arena *weights.Arena) (*Model, error) {
-	m := &Model{Config: f.Config, Arena: arena, Version: 1}
+	m := &Model{Config: f.Config, Arena: arena, Version: 1, Precision: f.Precision()}
 	if err := m.makeRopes(f.opt.context(&f.Config)); err != nil {
 		return nil, err
 	}
 	b := builder{m: m, file: f.names, layer: f.layer, module: hfNames(f.Config.PostNorm),
-		load: &weights.Loader{Arena: arena, Source: f.Source, Format: f.opt.Format, Trained: f.opt.Trained}}
+		load: f.loader(arena)}
 	if err := b.build(); err != nil {
 		return nil, err
 	}
 	return m, nil
 }
 
+func (f *Files) loader(arena *weights.Arena) *weights.Loader {
+	return &weights.Loader{Arena: arena, Source: f.Source, Format: f.opt.Format, Trained: f.opt.Trained, Precision: f.opt.Precision}
+}
+
+// Quantized tells whether any matrix will be stored in blocks: only then does Options.Precision
+// change a result.
+func (f *Files) Quantized() bool {
+	load := f.loader(nil)
+	for _, name := range f.Source.Names() {
+		q, rows, cols, ok, err := f.Source.Shape(name)
+		if err == nil && ok && rows > 1 && strings.HasSuffix(name, ".weight") && load.Stored(q, cols).BlockLen() > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// Precision is the contract that the loaded model will compute under.
+func (f *Files) Precision() kernels.Precision {
+	if f.Quantized() {
+		return f.opt.Precision
+	}
+	return kernels.PrecisionF32
+}
+
+// SetPrecision replaces Options.Precision, before Load.
+func (f *Files) SetPrecision(p kernels.Precision) { f.opt.Precision = p }
+
 // WeightBytes is what Load will allocate for weights and, when trained, gradients.
 func (f *Files) WeightBytes(packed func(q quant.Format, out, in int) int64) (bytes int64, err error) {
+	load := f.loader(nil)
 	for _, name := range f.Source.Names() {
 		q, rows, cols, ok, err := f.Source.Shape(name)
 		if err != nil || !ok || !strings.HasSuffix(name, ".weight") && !strings.HasSuffix(name, ".bias") {
@@ -187,13 +220,7 @@ func (f *Files) WeightBytes(packed func(q quant.Format, out, in int) int64) (byt
 		}
 		n := int64(4 * cols)
 		if rows > 1 {
-			if f.opt.Format != nil && cols%f.opt.Format.BlockLen() == 0 {
-				q = *f.opt.Format
-			}
-			if f.opt.Trained {
-				q = quant.F32
-			}
-			n = packed(q, rows, cols)
+			n = packed(load.Stored(q, cols), rows, cols)
 		}
 		if f.opt.Trained {
 			n *= 2

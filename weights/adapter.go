@@ -46,6 +46,9 @@ type AdapterConfig struct {
 	Layers        []int // layers_to_transform; nil: all
 	RSLoRA        bool
 	BaseModel     string // base_model_name_or_path
+	// Precision is the contract that the adapter was trained under; nil: its files do not say, as
+	// those that PEFT writes.
+	Precision *kernels.Precision
 }
 
 // Scale is alpha/r, or alpha/√r for rsLoRA (Kalajdzievski 2023).

@@ -108,6 +108,9 @@ type Loader struct {
 	Format *quant.Format
 	// Trained gives every tensor a gradient and stores matrices as F32.
 	Trained bool
+	// Precision is the contract of products with the matrices that are stored in blocks. Plain floats,
+	// and so everything that is trained, keep kernels.PrecisionF32.
+	Precision kernels.Precision
 
 	jobs []func(r *reader) error
 }
@@ -136,13 +139,7 @@ func (l *Loader) Matrix(name string, rows, cols int) (w, dw kernels.Weight, err 
 	case r != rows || c != cols:
 		return w, dw, fmt.Errorf("weights: tensor %q is [%d %d], its configuration wants [%d %d]", name, r, c, rows, cols)
 	}
-	to := f
-	if l.Format != nil && cols%l.Format.BlockLen() == 0 {
-		to = *l.Format
-	}
-	if l.Trained {
-		to = quant.F32
-	}
+	to := l.Stored(f, cols)
 	if w, err = l.Arena.Weight("weights", to, rows, cols); err != nil {
 		return w, dw, err
 	}
@@ -151,8 +148,22 @@ func (l *Loader) Matrix(name string, rows, cols int) (w, dw kernels.Weight, err 
 			return w, dw, err
 		}
 	}
+	if to.BlockLen() > 1 {
+		w.Precision = l.Precision
+	}
 	l.jobs = append(l.jobs, func(r *reader) error { return l.readMatrix(r, name, f, w) })
 	return w, dw, nil
+}
+
+// Stored is the format in which a matrix of a file's format, with so many columns, will lie.
+func (l *Loader) Stored(f quant.Format, cols int) quant.Format {
+	switch {
+	case l.Trained:
+		return quant.F32
+	case l.Format != nil && cols%l.Format.BlockLen() == 0:
+		return *l.Format
+	}
+	return f
 }
 
 // loadBytes is about how much of a tensor is read at a time.

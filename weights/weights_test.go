@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -167,4 +168,49 @@ func TestLoaderNamesWhatIsWrong(t *testing.T) {
 	_, _, err = l.Matrix("m", 33, 32)
 	require.NoError(t, err)
 	require.ErrorContains(t, l.Wait(), "disk gone")
+}
+
+// blocks is a source of one matrix in any format, which is never read.
+type blocks struct{ format quant.Format }
+
+func (blocks) Names() []string { return []string{"m"} }
+
+func (b blocks) Shape(string) (quant.Format, int, int, bool, error) {
+	return b.format, 32, 256, true, nil
+}
+
+func (blocks) Rows(string, int, int, []byte) error { panic("nobody waits for it") }
+
+func TestLoaderMarksWhatIsStoredInBlocks(t *testing.T) {
+	plain := []quant.Format{quant.F32, quant.F16, quant.BF16}
+	for _, file := range quant.Formats() {
+		for _, c := range []struct {
+			name    string
+			to      *quant.Format
+			trained bool
+			stored  quant.Format
+		}{
+			{"as it is", nil, false, file},
+			{"as F16", new(quant.F16), false, quant.F16},
+			{"as Q8_0", new(quant.Q8_0), false, quant.Q8_0},
+			{"trained", nil, true, quant.F32},
+			{"trained, whatever was asked for", new(quant.Q8_0), true, quant.F32},
+		} {
+			for _, p := range []kernels.Precision{kernels.PrecisionF32, kernels.PrecisionInt8} {
+				a := NewArena(ref.New(), 0)
+				l := &Loader{Arena: a, Source: blocks{file}, Format: c.to, Trained: c.trained, Precision: p}
+				w, dw, err := l.Matrix("m", 32, 256)
+				require.NoError(t, err)
+				require.Equal(t, c.stored, w.Format, "%s %s", file, c.name)
+				want := p
+				if slices.Contains(plain, c.stored) {
+					want = kernels.PrecisionF32
+				}
+				require.Equal(t, want, w.Precision, "%s %s", file, c.name)
+				require.Equal(t, kernels.PrecisionF32, dw.Precision)
+				require.Equal(t, want == kernels.PrecisionInt8, w.Rounds())
+				a.Close()
+			}
+		}
+	}
 }
