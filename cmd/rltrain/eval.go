@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,23 +86,28 @@ type evalCmd struct {
 
 // Help is the manual's long text.
 func (evalCmd) Help() string {
-	return `Answers every prompt of a dataset, scores the answers, and prints the mean reward and the share of answers with a reward of at least 1. With an adapter and --compare-base both policies answer with the same draws; the difference comes with a 95 % interval (bootstrap over prompts).`
+	return `Answers every prompt of a dataset, scores the answers, and prints the mean reward and the share of answers with a reward of at least 1. With an adapter and --compare-base both policies answer with the same draws; the difference comes with a 95 % interval (bootstrap over prompts).
+
+It names the model and the adapter (path, step of its run, hash) that were measured, and ends with a verdict: the reward with its 95 % interval and, with --compare-base, whether the adapter is better, worse, or not told apart from the base. --json has the same as model, adapter, adapter_step, adapter_sha256, reward, reward_interval, difference, interval and verdict.`
 }
 
 // evalSummary is the last line of --json: a run's summary, where eval_after is the mean reward and
 // eval_before the base model's with --compare-base, and what an evaluation says besides.
 type evalSummary struct {
 	rl.Summary
-	Model      string             `json:"model"`
-	Adapter    string             `json:"adapter,omitempty"`
-	Prompts    int                `json:"prompts"` // that a reward applied to
-	Skipped    int                `json:"skipped"` // rows too long
-	Reward     float64            `json:"reward"`
-	Accuracy   float64            `json:"accuracy"` // share of answers with a reward of at least 1
-	Rewards    map[string]float64 `json:"rewards"`
-	PassAt     map[string]float64 `json:"pass_at,omitempty"`
-	Difference *float64           `json:"difference,omitempty"`
-	Interval   *[2]float64        `json:"interval,omitempty"` // 95 %
+	Model       string             `json:"model"`
+	Adapter     string             `json:"adapter,omitempty"`
+	AdapterStep *int               `json:"adapter_step,omitempty"` // of the run that made it
+	Prompts     int                `json:"prompts"`                // that a reward applied to
+	Skipped     int                `json:"skipped"`                // rows too long
+	Reward      float64            `json:"reward"`
+	RewardRange *[2]float64        `json:"reward_interval,omitempty"` // 95 %
+	Accuracy    float64            `json:"accuracy"`                  // share of answers with a reward of at least 1
+	Rewards     map[string]float64 `json:"rewards"`
+	PassAt      map[string]float64 `json:"pass_at,omitempty"`
+	Difference  *float64           `json:"difference,omitempty"`
+	Interval    *[2]float64        `json:"interval,omitempty"` // 95 %
+	Verdict     string             `json:"verdict,omitempty"`  // of the adapter: better, worse, not told apart
 }
 
 // Run measures.
@@ -205,11 +212,13 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 		Rewards: map[string]float64{}}
 	sum.EvalAfter, sum.TokensSampled, sum.PlannedBytes, sum.PeakBytes = &r.Mean, int64(r.Tokens), s.plan.Total(), s.loaded.Arena.Peak()
 	if s.adapter() != nil {
-		sum.AdapterSHA256 = s.loaded.Model.HashAdapter(s.adapter())
+		sum.AdapterSHA256, sum.AdapterStep = s.loaded.Model.HashAdapter(s.adapter()), adapterStep(s.source.Adapter)
 	}
 	for k, name := range r.Names {
 		sum.Rewards[name] = r.By[k]
 	}
+	low, high := r.Interval()
+	sum.RewardRange = &[2]float64{low, high}
 	for _, k := range e.PassAt {
 		if sum.PassAt == nil {
 			sum.PassAt = map[string]float64{}
@@ -221,6 +230,7 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 	if before != nil {
 		d := loop.Compare(*before, r)
 		sum.EvalBefore, sum.Difference, sum.Interval = &before.Mean, &d.Mean, &[2]float64{d.Low, d.High}
+		sum.Verdict = d.Verdict()
 		sum.TokensSampled += int64(before.Tokens)
 	}
 	sum.Seconds = time.Since(begin).Seconds()
@@ -238,9 +248,14 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 	return e.print(c.out, sum, r)
 }
 
+// print says what was measured, then the figures, and ends with what they come to.
 func (e evalCmd) print(w io.Writer, sum evalSummary, r loop.Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "prompts   %d (%d skipped)\nreward    %.4f\naccuracy  %.1f %%\n", sum.Prompts, sum.Skipped, sum.Reward, 100*sum.Accuracy)
+	adapter := "none: the model as it is"
+	if sum.Adapter != "" {
+		adapter = fmt.Sprintf("%s (%ssha256 %.12s)", sum.Adapter, stepText(sum.AdapterStep), sum.AdapterSHA256)
+	}
+	fmt.Fprintf(&b, "model     %s\nadapter   %s\nprompts   %d (%d skipped)\nreward    %.4f\naccuracy  %.1f %%\n", sum.Model, adapter, sum.Prompts, sum.Skipped, sum.Reward, 100*sum.Accuracy)
 	if len(r.Names) > 1 {
 		for k, name := range r.Names {
 			fmt.Fprintf(&b, "  %-30s %.4f\n", name, r.By[k])
@@ -249,11 +264,35 @@ func (e evalCmd) print(w io.Writer, sum evalSummary, r loop.Result) error {
 	for _, k := range e.PassAt {
 		fmt.Fprintf(&b, "pass@%-4d %.1f %%\n", k, 100*sum.PassAt[fmt.Sprint(k)])
 	}
+	fmt.Fprintf(&b, "verdict   reward %.4f, 95 %% interval %.4f to %.4f", sum.Reward, sum.RewardRange[0], sum.RewardRange[1])
 	if d := sum.Difference; d != nil {
-		fmt.Fprintf(&b, "base      %.4f\nchange    %+.4f, 95 %% interval %+.4f to %+.4f\n", *sum.EvalBefore, *d, sum.Interval[0], sum.Interval[1])
+		fmt.Fprintf(&b, "; base %.4f, change %+.4f, 95 %% interval %+.4f to %+.4f: %s", *sum.EvalBefore, *d, sum.Interval[0], sum.Interval[1], sum.Verdict)
 	}
+	b.WriteByte('\n')
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func stepText(step *int) string {
+	if step == nil {
+		return ""
+	}
+	return fmt.Sprintf("step %d, ", *step)
+}
+
+// adapterStep is the step of the run that left an adapter: its checkpoint's, or the run's last one.
+// It is nil for an adapter that lies elsewhere.
+func adapterStep(path string) *int {
+	dir := filepath.Dir(filepath.Clean(path))
+	if text, ok := strings.CutPrefix(filepath.Base(dir), "checkpoint-"); ok {
+		if n, err := strconv.Atoi(text); err == nil {
+			return &n
+		}
+	}
+	if sum, err := rl.ReadSummary(dir); err == nil {
+		return &sum.Steps
+	}
+	return nil
 }
 
 // measured is loop.Measure with a status line.

@@ -101,6 +101,26 @@ func TestALiveLineTellsHowFarTheTrainingHalfIs(t *testing.T) {
 	assert.Contains(t, line, "/20.0 s")
 }
 
+func TestACurveKeepsItsScale(t *testing.T) {
+	assert.Equal(t, "0▕▁▂▅█▏1", curve([]float64{0, 0.2, 0.5, 1}, 30))
+	assert.Equal(t, "0▕▁▂▏1", curve([]float64{0, 0.2}, 30), "what comes later does not move what came before")
+	assert.Equal(t, "0▕▄▄▏1", curve([]float64{0.45, 0.46}, 30), "a small change looks small")
+	assert.Empty(t, curve([]float64{0.5}, 6))
+	assert.Equal(t, 9, utf8.RuneCountInString(curve(make([]float64, 100), 9)))
+	for _, c := range []struct{ values, want []float64 }{
+		{[]float64{2.31, 2.2}, []float64{2, 2.5}},
+		{[]float64{2.31, 2.2, 2.4, 2.05}, []float64{2, 2.5}},
+		{[]float64{2.31, 1.4}, []float64{1, 3}},
+		{[]float64{-4.19}, []float64{-5, -4}},
+		{[]float64{-4.19, -1.5}, []float64{-5, 0}},
+		{[]float64{3}, []float64{3, 3.5}},
+		{[]float64{1.2, 0.1}, []float64{0, 2}},
+	} {
+		low, high := curveRange(c.values)
+		assert.InDeltaSlice(t, c.want, []float64{low, high}, 1e-12, "%v", c.values)
+	}
+}
+
 func TestAnInterruptEndsTheAnswerThenTheProgram(t *testing.T) {
 	var said bytes.Buffer
 	s := listen(newTalk(&said))

@@ -93,8 +93,49 @@ func (t *totals) summary(steps int, rewards bool) rl.Summary {
 	return s
 }
 
-// spark is the curve of all scores in eight heights: width means over equal stretches of the run.
-func spark(values []float64, width int) string {
+// curveRange is the scale of a curve. It does not follow each value: scores that all lie in 0 to 1
+// have that, others the whole steps of 1, 2 or 5 times a power of ten around all of them. So it
+// changes only when a score goes beyond it, and what it is stands beside the curve.
+func curveRange(values []float64) (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, v := range values {
+		low, high = min(low, v), max(high, v)
+	}
+	if low >= 0 && high <= 1 {
+		return 0, 1
+	}
+	step := niceStep(max(high-low, math.Abs(low)/8, math.Abs(high)/8))
+	low, high = math.Floor(low/step)*step, math.Ceil(high/step)*step
+	if low == high {
+		high += step
+	}
+	return low, high
+}
+
+// niceStep is the least of 1, 2 and 5 times a power of ten that is not below x.
+func niceStep(x float64) float64 {
+	unit := math.Pow(10, math.Floor(math.Log10(x)))
+	for _, n := range []float64{1, 2, 5} {
+		if n*unit >= x {
+			return n * unit
+		}
+	}
+	return 10 * unit
+}
+
+// curve draws all scores on their scale, with its ends beside it, in at most width columns: "" where
+// they leave no room for it.
+func curve(values []float64, width int) string {
+	low, high := curveRange(values)
+	from, to := fmt.Sprintf("%.4g", low), fmt.Sprintf("%.4g", high)
+	if width -= len(from) + len(to) + 2; width < 3 {
+		return ""
+	}
+	return from + "▕" + spark(values, width, low, high) + "▏" + to
+}
+
+// spark is scores in eight heights between low and high: width means over equal stretches of the run.
+func spark(values []float64, width int, low, high float64) string {
 	if n := len(values); n > width {
 		means := make([]float64, width)
 		for i := range means {
@@ -105,23 +146,16 @@ func spark(values []float64, width int) string {
 		}
 		values = means
 	}
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, v := range values {
-		low, high = min(low, v), max(high, v)
-	}
 	var b strings.Builder
 	for _, v := range values {
-		level := 3
-		if high > low {
-			level = int((v - low) / (high - low) * 7.999)
-		}
-		b.WriteRune([]rune("▁▂▃▄▅▆▇█")[level])
+		level := int((v - low) / (high - low) * 8)
+		b.WriteRune([]rune("▁▂▃▄▅▆▇█")[max(0, min(7, level))])
 	}
 	return b.String()
 }
 
-// widest is the longest curve of a step's line.
-const widest = 24
+// widest is the longest curve of a step's line, with its scale.
+const widest = 30
 
 // show prints a step's line: one line of the terminal, whose curve takes what the rest leaves.
 func (t *training) show(done int, s rl.Stats, took time.Duration) {
@@ -141,8 +175,10 @@ func (t *training) show(done int, s rl.Stats, took time.Duration) {
 		tail += fmt.Sprintf("  mismatch %.0f/%.0f", s.Get("mismatch_tokens"), s.Get("mismatch_compared"))
 	}
 	tail += "  " + share(t.session.loaded.Arena.Used(), t.session.plan.Total())
-	if room := min(widest, t.c.talk.width-len(head)-len(tail)-2); scored && room > 3 {
-		head += " " + spark(t.total.curve, room)
+	if room := min(widest, t.c.talk.width-len(head)-len(tail)-2); scored {
+		if drawn := curve(t.total.curve, room); drawn != "" {
+			head += " " + drawn
+		}
 	}
 	t.c.talk.say("%s", head+tail)
 	switch {

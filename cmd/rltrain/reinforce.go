@@ -252,13 +252,7 @@ func (r *reinforcement) report(before, after loop.Result) error {
 	if len(r.eval) > 0 {
 		d := loop.Compare(before, after)
 		mean = &after.Mean
-		verdict := "the interval contains 0: no clear change"
-		if d.Low > 0 {
-			verdict = "better"
-		} else if d.High < 0 {
-			verdict = "worse"
-		}
-		r.c.talk.prose("reward on held-out prompts: %.4f → %.4f, change %+.4f, 95 %% interval %+.4f to %+.4f: %s", before.Mean, after.Mean, d.Mean, d.Low, d.High, verdict)
+		r.c.talk.prose("reward on held-out prompts: %.4f → %.4f, change %+.4f, 95 %% interval %+.4f to %+.4f: %s", before.Mean, after.Mean, d.Mean, d.Low, d.High, d.Verdict())
 	}
 	if err := r.finish(mean); err != nil {
 		return err

@@ -59,6 +59,23 @@ func TestRunLeavesWhatItPromises(t *testing.T) {
 	eval := summary(t, ok(t, "eval", "--runs", runs, "--dataset", sums(t, 20), "--reward", "exact", "--max-completion-length", "6", "--compare-base", "--json"))
 	assert.Contains(t, eval, "interval")
 	assert.Equal(t, s["adapter_sha256"], eval["adapter_sha256"])
+	assert.EqualValues(t, 4, eval["adapter_step"])
+	assert.Equal(t, filepath.Join(dir, "adapter"), eval["adapter"])
+	assert.Equal(t, "tiny", eval["model"])
+	assert.Contains(t, []string{"better", "worse", "not told apart"}, eval["verdict"])
+	text := strings.Split(strings.TrimSpace(ok(t, "eval", "--runs", runs, "--dataset", sums(t, 20), "--reward", "exact", "--max-completion-length", "6", "--compare-base").out), "\n")
+	assert.Equal(t, "model     tiny", text[0])
+	assert.Equal(t, fmt.Sprintf("adapter   %s (step 4, sha256 %.12s)", filepath.Join(dir, "adapter"), s["adapter_sha256"]), text[1])
+	interval, change := eval["reward_interval"].([]any), eval["interval"].([]any)
+	assert.Equal(t, fmt.Sprintf("verdict   reward %.4f, 95 %% interval %.4f to %.4f; base %.4f, change %+.4f, 95 %% interval %+.4f to %+.4f: %s", eval["reward"], interval[0], interval[1],
+		eval["eval_before"], eval["difference"], change[0], change[1], eval["verdict"]), text[len(text)-1])
+	assert.LessOrEqual(t, interval[0], eval["reward"])
+	assert.GreaterOrEqual(t, interval[1], eval["reward"])
+	old := ok(t, "eval", "--model", "tiny", "--adapter", filepath.Join(dir, "checkpoint-3"), "--dataset", sums(t, 2), "--reward", "exact", "--max-completion-length", "6").out
+	assert.Contains(t, old, "checkpoint-3/adapter (step 3, sha256 ")
+	bare := ok(t, "eval", "--model", "tiny", "--dataset", sums(t, 20), "--reward", "exact", "--max-completion-length", "6").out
+	assert.Contains(t, bare, "\nadapter   none: the model as it is\n")
+	assert.Regexp(t, `\nverdict   reward [0-9.]+, 95 % interval [0-9.]+ to [0-9.]+\n$`, bare)
 	for name := range s {
 		assert.Contains(t, eval, name, "an evaluation's summary has a run's fields")
 	}

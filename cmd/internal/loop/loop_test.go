@@ -40,6 +40,29 @@ func TestCompareByHand(t *testing.T) {
 	assert.Equal(t, d, Compare(before, after), "the draws are always the same")
 }
 
+func TestVerdictsAndIntervals(t *testing.T) {
+	for want, d := range map[string]Difference{
+		"better":         {Mean: 0.2, Low: 0.1, High: 0.3, Prompts: 6},
+		"worse":          {Mean: -0.2, Low: -0.3, High: -0.1, Prompts: 6},
+		"not told apart": {Mean: 0.2, Low: 0, High: 0.3, Prompts: 600},
+	} {
+		assert.Equal(t, want, d.Verdict())
+	}
+	assert.Equal(t, "not told apart", Difference{Mean: 1, Low: 1, High: 1, Prompts: 5}.Verdict(), "five coins fall alike once in sixteen times")
+
+	// 400 prompts, a quarter right: ±1.96·√(0.25·0.75/400).
+	r := Result{Each: make([]float64, 400)}
+	for i := range 100 {
+		r.Each[i] = 1
+	}
+	r.Each = append(r.Each, math.NaN())
+	low, high := r.Interval()
+	assert.InDelta(t, 0.25-0.0424, low, 0.006)
+	assert.InDelta(t, 0.25+0.0424, high, 0.006)
+	low, high = (&Result{Each: []float64{math.NaN()}}).Interval()
+	assert.Zero(t, low+high)
+}
+
 func TestPassAtByHand(t *testing.T) {
 	r := Result{Each: make([]float64, 2)}
 	for i := range 4 { // prompt 0: 1 of 4 right; prompt 1: none

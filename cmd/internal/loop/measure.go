@@ -183,8 +183,23 @@ type Difference struct {
 // resamples is how often the bootstrap draws.
 const resamples = 10000
 
-// Compare pairs two results prompt by prompt: the interval is the percentile bootstrap over prompts
-// (Efron 1979) with draws that are always the same.
+// fewest is how many pairs a verdict needs: with fewer, even changes that all point one way come by
+// chance more than once in twenty times (2·2⁻⁵ > 0.05), whatever the bootstrap says.
+const fewest = 6
+
+// Verdict says what a difference means for the second policy: better or worse where the interval
+// leaves 0 out, not told apart where it does not, or where there are too few prompts to tell.
+func (d Difference) Verdict() string {
+	switch {
+	case d.Prompts >= fewest && d.Low > 0:
+		return "better"
+	case d.Prompts >= fewest && d.High < 0:
+		return "worse"
+	}
+	return "not told apart"
+}
+
+// Compare pairs two results prompt by prompt.
 func Compare(before, after Result) Difference {
 	var d []float64
 	for i := range before.Each {
@@ -193,22 +208,39 @@ func Compare(before, after Result) Difference {
 		}
 	}
 	out := Difference{Prompts: len(d)}
-	if len(d) == 0 {
-		return out
-	}
 	for _, x := range d {
 		out.Mean += x / float64(len(d))
+	}
+	out.Low, out.High = bootstrap(d)
+	return out
+}
+
+// Interval is the 95 % interval of Mean.
+func (r *Result) Interval() (low, high float64) {
+	var each []float64
+	for _, x := range r.Each {
+		if !math.IsNaN(x) {
+			each = append(each, x)
+		}
+	}
+	return bootstrap(each)
+}
+
+// bootstrap is the 95 % interval of a mean over prompts: the percentiles of means of resampled
+// prompts (Efron 1979), with draws that are always the same.
+func bootstrap(x []float64) (low, high float64) {
+	if len(x) == 0 {
+		return 0, 0
 	}
 	src := rng.New(0, "bootstrap")
 	means := make([]float64, resamples)
 	for b := range means {
 		sum := 0.0
-		for i := range d {
-			sum += d[src.Below(uint32(len(d)), uint32(b), uint32(i), 0)]
+		for i := range x {
+			sum += x[src.Below(uint32(len(x)), uint32(b), uint32(i), 0)]
 		}
-		means[b] = sum / float64(len(d))
+		means[b] = sum / float64(len(x))
 	}
 	slices.Sort(means)
-	out.Low, out.High = means[resamples*25/1000], means[resamples*975/1000-1]
-	return out
+	return means[resamples*25/1000], means[resamples*975/1000-1]
 }
