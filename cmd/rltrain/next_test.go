@@ -42,7 +42,7 @@ func typed(t *testing.T, said string) map[string][]string {
 	for _, line := range strings.Split(next, "\n") {
 		if command, ok := strings.CutPrefix(strings.TrimSpace(line), rltrain+" "); ok {
 			command, _, _ = strings.Cut(command, "   ")
-			args := strings.Fields(strings.ReplaceAll(command, "'", ""))
+			args := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(command))
 			out[args[0]] = args
 		}
 	}
