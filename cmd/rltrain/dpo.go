@@ -129,6 +129,7 @@ func (d *dpoCmd) pairs(t *training, limit int) (train, held []rl.Preference, err
 	if err != nil {
 		return nil, nil, err
 	}
+	t.held = d.heldOut(eval)
 	render, err := d.renderer(t.session.source.Files.Tokenizer, limit, func(r *rl.RenderOptions) { r.MaxLength = limit })
 	if err != nil {
 		return nil, nil, err

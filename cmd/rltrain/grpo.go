@@ -217,6 +217,7 @@ func (g *grpoCmd) prompts(t *training) (train, eval []rl.Prompt, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	t.held = g.heldOut(held)
 	render, err := g.renderer(t.session.source.Files.Tokenizer, limit, nil)
 	if err != nil {
 		return nil, nil, err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"graft/cmd/internal/launch"
+	"graft/rl"
 )
 
 // calledAs is how this program was started, and serve beside it, as a shell takes them.
@@ -83,8 +84,8 @@ var asked = []string{"prompt_column", "prompt_template", "system_prompt", "chat"
 	"reward", "reward_weights", "reward_timeout", "max_completion_length", "max_model_len"}
 
 // evaluating are the options that measure the run as it was measured; "" where it was trained
-// without rewards, or on rows that are in no file. Rows held out of the dataset have no name, so
-// all of its rows are taken then.
+// without rewards, or on rows that are in no file. Rows held out of the dataset are in the run's
+// folder.
 func (t *training) evaluating() string {
 	values := map[string]setting{}
 	for _, s := range t.c.settings {
@@ -100,6 +101,9 @@ func (t *training) evaluating() string {
 	}
 	names := asked
 	rows := text("eval_dataset")
+	if t.held != nil {
+		rows = filepath.Join(t.log.Dir(), rl.EvalFile)
+	}
 	if rows == "" {
 		rows, names = text("dataset"), append([]string{"max_samples", "dataset_split"}, asked...)
 	}

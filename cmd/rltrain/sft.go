@@ -97,6 +97,7 @@ func (s *sftCmd) examples(t *training, limit int) (train, held []rl.Example, err
 	if err != nil {
 		return nil, nil, err
 	}
+	t.held = s.heldOut(eval)
 	render, err := s.renderer(t.session.source.Files.Tokenizer, limit, func(r *rl.RenderOptions) {
 		r.CompletionColumn, r.MaxLength, r.AllTokens = s.CompletionColumn, limit, !s.CompletionOnlyLoss
 	})

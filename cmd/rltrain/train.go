@@ -40,7 +40,8 @@ type training struct {
 	sizes   sizes
 	keep    model.Keep
 	pages   int
-	rewards []string // names
+	rewards []string    // names
+	held    *rl.Dataset // rows that were held out of the dataset; nil: none
 
 	resume  *rl.Checkpoint
 	log     *rl.RunLog

@@ -140,7 +140,7 @@ func (o runOptions) check() error {
 
 // evalOptions say on what a run is measured before and after.
 type evalOptions struct {
-	EvalDataset string `help:"Rows to measure on before and after; default: some held out of --dataset." placeholder:"PATH" group:"evaluation"`
+	EvalDataset string `help:"Rows to measure on before and after; default: some held out of --dataset, which the run's folder keeps as eval.jsonl, with their places in eval_rows.json." placeholder:"PATH" group:"evaluation"`
 	EvalSize    int    `help:"Rows to measure on; 0: do not measure. Default: a tenth of the dataset, at most 64; all of --eval-dataset." default:"-1" placeholder:"N" group:"evaluation"`
 }
 
@@ -179,6 +179,14 @@ func (o evalOptions) split(d datasetOptions, seed uint64) (train, eval *rl.Datas
 		return nil, nil, usage("--eval-size %d: %v", n, err)
 	}
 	return train, eval, nil
+}
+
+// heldOut are rows to measure on that are in no file of their own; nil: none.
+func (o evalOptions) heldOut(eval *rl.Dataset) *rl.Dataset {
+	if o.EvalDataset != "" {
+		return nil
+	}
+	return eval
 }
 
 // sizes is what a training run needs memory for, before it is known how much there is.

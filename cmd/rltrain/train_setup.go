@@ -140,8 +140,10 @@ func (t *training) openLog(text func([]int32) string) error {
 	} else {
 		options.Config = t.config()
 	}
-	t.log, err = rl.OpenRunLog(options)
-	return err
+	if t.log, err = rl.OpenRunLog(options); err != nil || t.held == nil {
+		return err
+	}
+	return t.held.WriteEvaluation(dir)
 }
 
 // newDir is a folder name that is not taken: command, model and time.

@@ -49,6 +49,20 @@ func TestRunLeavesWhatItPromises(t *testing.T) {
 		assert.True(t, exists(filepath.Join(dir, name)))
 	}
 
+	// Rows that were held out can be measured on again, and come to the same.
+	raw, err := os.ReadFile(filepath.Join(dir, "eval_rows.json"))
+	require.NoError(t, err)
+	var origin struct{ Rows []struct{ Row, Line int } }
+	require.NoError(t, json.Unmarshal(raw, &origin))
+	require.Len(t, origin.Rows, 6)
+	assert.Equal(t, origin.Rows[0].Row+1, origin.Rows[0].Line)
+	rows := filepath.Join(dir, "eval.jsonl")
+	held := summary(t, ok(t, "eval", "--model", "tiny", "--adapter", dir, "--dataset", rows, "--reward", "exact", "--max-completion-length", "6", "--compare-base", "--json"))
+	assert.EqualValues(t, 6, held["prompts"])
+	assert.Equal(t, s["eval_after"], held["reward"])
+	assert.Equal(t, s["eval_before"], held["eval_before"])
+	assert.Contains(t, r.err, "--dataset "+rows)
+
 	// What it left can be used, and by default it is.
 	runs := filepath.Dir(dir)
 	chat := rltrain(t, "11+12=\n", "chat", "--runs", runs)
