@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 )
@@ -17,33 +15,14 @@ const (
 	llamaBatched = "llama-batched-bench"
 )
 
-// peer is one of the others, ready to run a row.
-type peer struct {
-	name string
-	run  func(ctx context.Context) (timing, *os.ProcessState, error)
-}
-
-// start makes the peer of a row; nil when ours is measured alone.
-func (p *peers) start(ctx context.Context, r *row, path string) (*peer, error) {
-	switch {
-	case p.folder == "":
-		return nil, nil
-	case r.Against != llamaName:
-		return p.startPython(ctx, r, path)
-	}
-	return &peer{llamaName, func(ctx context.Context) (t timing, state *os.ProcessState, err error) {
-		name, args, read := llamaCommand(r, path, p.threads)
-		var out, talk bytes.Buffer
-		cmd := exec.CommandContext(ctx, p.tool(name), args...)
-		cmd.Stdout, cmd.Stderr = &out, &talk
-		if err := cmd.Run(); err != nil {
-			return t, cmd.ProcessState, fmt.Errorf("%s: %w\n%s", name, err, tail(talk.String(), 20))
-		}
-		if t, err = read(out.Bytes(), r); err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-		return t, cmd.ProcessState, err
-	}}, nil
+// llamaRunner runs a row in llama.cpp's own tools.
+func (p *peers) llamaRunner(r *row, path string) runner {
+	name, args, read := llamaCommand(r, path, p.threads)
+	return &processes{who: llamaName,
+		command: func(ctx context.Context) (*exec.Cmd, error) {
+			return exec.CommandContext(ctx, p.tool(name), args...), nil
+		},
+		read: func(out []byte) (timing, error) { return read(out, r) }}
 }
 
 // llamaCommand says which tool runs a row, how, and who reads its output. Both tools warm up first;

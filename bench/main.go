@@ -11,7 +11,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strings"
 	"time"
+
+	"graft/kernels/cpu/vec"
 )
 
 // options are the command line.
@@ -34,6 +37,9 @@ func main() {
 	runtime.LockOSThread()
 	if len(os.Args) == 3 && os.Args[1] == measureCommand {
 		exit(measure(os.Args[2], os.Stdout))
+	}
+	if len(os.Args) == 2 && os.Args[1] == spinCommand {
+		exit(spin(os.Stdin, os.Stdout))
 	}
 	opt, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
@@ -126,14 +132,15 @@ func run(ctx context.Context, opt *options, out, talk io.Writer) error {
 	if rep.Roof, err = measureRoof(ctx, opt); err != nil {
 		return err
 	}
+	c := &comparison{opt: opt, peers: peers, roof: rep.Roof, talk: talk}
 	for i := range rows {
-		fmt.Fprintf(talk, "row %d of %d: %s\n", i+1, len(rows), rows[i].Name)
-		res, err := compare(ctx, opt, &rows[i], peers, rep.Roof, talk)
-		if err != nil {
+		fmt.Fprintf(talk, "row %d of %d, %.0f s: %s\n", i+1, len(rows), time.Since(begin).Seconds(), rows[i].Name)
+		if err := c.row(ctx, &rows[i]); err != nil {
 			return fmt.Errorf("%s: %w", rows[i].Name, err)
 		}
-		rep.Rows = append(rep.Rows, *res)
 	}
+	c.relate(strings.HasPrefix(rep.Roof.Kernel, vec.AVX512.String()))
+	rep.Rows = c.done
 	rep.finish(installed.Sub(begin), time.Since(installed))
 	table := out
 	if opt.json {

@@ -21,6 +21,7 @@ type job struct {
 	Row     row    `json:"row"`
 	Path    string `json:"path"` // of the model
 	Threads int    `json:"threads"`
+	Rounds  int    `json:"rounds"`  // of kinds whose child does all rounds
 	Profile string `json:"profile"` // file for a CPU profile of the timed part, "" none
 }
 
@@ -38,34 +39,28 @@ func measure(spec string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(spec), &j); err != nil {
 		return fmt.Errorf("%s: %w", measureCommand, err)
 	}
-	if j.Row.Kind == kindRoof {
-		roof, err := runRoof(j.Threads)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(out).Encode(roof)
+	answer, err := j.answer()
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(answer)
+}
+
+func (j *job) answer() (any, error) {
+	switch j.Row.Kind {
+	case kindRoof:
+		return runRoof(j.Threads)
+	case kindSplit:
+		return j.runSplit()
 	}
 	be := cpu.New(cpu.Options{Threads: j.Threads})
 	defer be.Close()
-	files, err := model.Open(j.Path, model.Options{Context: 1024})
-	if err != nil {
-		return err
-	}
-	defer files.Close()
 	arena := weights.NewArena(kernels.Checked(be), 0)
 	defer arena.Close()
-	m, err := files.Load(arena)
+	m, err := j.load(arena)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t, err := j.run(m)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(out).Encode(t)
-}
-
-func (j *job) run(m *model.Model) (*timing, error) {
 	switch j.Row.Kind {
 	case kindDecode, kindPrefill, kindGroup:
 		return j.sample(m)
@@ -73,8 +68,24 @@ func (j *job) run(m *model.Model) (*timing, error) {
 		return j.trainAdapter(m)
 	case kindGRPO:
 		return j.grpoStep(m)
+	case kindContext:
+		return j.decodeAtLengths(m)
 	}
 	return nil, fmt.Errorf("a row of unknown kind %q", j.Row.Kind)
+}
+
+// load reads the row's model: the one place where what a model is loaded with is chosen.
+func (j *job) load(arena *weights.Arena) (*model.Model, error) {
+	length := 1024
+	for _, n := range j.Row.Lengths {
+		length = max(length, n)
+	}
+	files, err := model.Open(j.Path, model.Options{Context: length})
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	return files.Load(arena)
 }
 
 // profiled runs f under the CPU profiler, if the job asks for it.

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -56,14 +58,16 @@ func (r *report) table(w io.Writer) error {
 	fmt.Fprintf(w, "\n%s, %s, %d threads, %s, %d rounds\n", r.Machine, r.System, r.Threads, r.Date, r.Rounds)
 	fmt.Fprintf(w, "roof: read %.1f GB/s, FMA %.0f GFLOP/s (%s)\n\n", r.Roof.GBs, r.Roof.GFLOPS, r.Roof.Kernel)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "row\tours tok/s\tspread\troof\ttheirs tok/s\tspread\troof\tratio\tpeak MB\ttheirs MB\tother cores\tagainst")
+	fmt.Fprintln(t, "row\tunit\tours\tspread\troof\ttheirs\tspread\troof\tratio\tMB\ttheirs\tmemory\tasked\tother cores\tagainst")
 	for i := range r.Rows {
 		fmt.Fprintln(t, strings.Join(r.Rows[i].cells(), "\t"))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "\nroof: share of the rate at which the weights' bytes or products alone would bind this machine.")
+	fmt.Fprintln(w, "\nvalues are medians, spread is (largest − smallest) / median, MB the peak of resident memory.\n"+
+		"roof: share of the rate at which the weights' bytes or products alone would bind this machine; docs/bench.md says what each row is.")
+	r.tally(w)
 	switch {
 	case r.Quiet == nil:
 		fmt.Fprintln(w, "load: this system does not tell what other processes took; nothing vouches for these figures.")
@@ -80,28 +84,77 @@ func (r *report) table(w io.Writer) error {
 	return nil
 }
 
+// tally says how much of what is asked was reached.
+func (r *report) tally(w io.Writer) {
+	met, missed, unknown := 0, []string{}, 0
+	for i := range r.Rows {
+		for _, g := range r.Rows[i].Goals {
+			switch {
+			case g.Met == nil:
+				unknown++
+			case *g.Met:
+				met++
+			default:
+				missed = append(missed, fmt.Sprintf("%s: %s", r.Rows[i].Name, g))
+			}
+		}
+	}
+	fmt.Fprintf(w, "asked: %d met, %d not, %d not measured.\n", met, len(missed), unknown)
+	for _, m := range missed {
+		fmt.Fprintln(w, "  not met:", m)
+	}
+}
+
 // cells are a row of the table.
 func (r *result) cells() []string {
-	theirs := []string{"-", "-", "-"}
-	ratio, megabytes, against := "-", "-", "-"
+	out := append([]string{r.Name, r.Unit}, r.Ours.cells()...)
+	peak, against := "-", r.Against
 	if r.Theirs != nil {
-		theirs, megabytes, against = r.Theirs.cells(), mega(r.Theirs.Peak), r.Theirs.Who
+		out, peak, against = append(out, r.Theirs.cells()...), mega(r.Theirs.Peak), r.Theirs.about()
+	} else {
+		out = append(out, "-", "-", "-")
+		if against != "" {
+			against = "(" + against + " not measured)"
+		}
 	}
-	if r.Ratio != nil {
-		ratio = fmt.Sprintf("%.2f", *r.Ratio)
+	if r.Ours.Kept != nil {
+		against = strings.TrimSuffix(fmt.Sprintf("alone %.4g; %s", median(r.Ours.Quiet), against), "; ")
 	}
-	out := append([]string{r.Name}, r.Ours.cells()...)
-	out = append(out, theirs...)
-	return append(out, ratio, mega(r.Ours.Peak), megabytes, coresText(r.Others), against)
+	return append(out, number("%.2f", r.Ratio, 1), mega(r.Ours.Peak), peak, number("%.0f%%", r.Memory, 100), goalsText(r.Goals), coresText(r.Others), against)
 }
 
 func (s *side) cells() []string {
-	return []string{fmt.Sprintf("%.4g", s.Median), fmt.Sprintf("%.0f%%", 100*s.Spread), fmt.Sprintf("%.0f%%", 100*s.Roof)}
+	return []string{fmt.Sprintf("%.4g", s.Median), fmt.Sprintf("%.0f%%", 100*s.Spread), number("%.0f%%", s.Roof, 100)}
+}
+
+// about is who was measured, and in which of several ways.
+func (s *side) about() string {
+	text := s.Who
+	if s.Kept != nil {
+		text += fmt.Sprintf(" (alone %.4g, kept %.2f)", median(s.Quiet), *s.Kept)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Tried)) {
+		switch rate := s.Tried[name]; {
+		case strings.HasSuffix(s.Who, name):
+		case rate == 0:
+			text += fmt.Sprintf(" (%s far slower)", name)
+		default:
+			text += fmt.Sprintf(" (%s %.2f of it in a trial)", name, rate/slices.Max(slices.Collect(maps.Values(s.Tried))))
+		}
+	}
+	return text
+}
+
+func number(format string, x *float64, scale float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, scale**x)
 }
 
 func mega(bytes int64) string {
 	if bytes == 0 {
-		return "?"
+		return "-"
 	}
 	return fmt.Sprintf("%.0f", float64(bytes)/1e6)
 }

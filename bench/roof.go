@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -27,7 +26,7 @@ type Roof struct {
 func measureRoof(ctx context.Context, opt *options) (Roof, error) {
 	var roof Roof
 	w := startWatch()
-	state, err := runOurs(ctx, job{Row: row{Kind: kindRoof}, Threads: opt.threads}, &roof)
+	state, err := job{Row: row{Kind: kindRoof}, Threads: opt.threads}.do(ctx, &roof)
 	if err != nil {
 		return roof, fmt.Errorf("the roof: %w", err)
 	}
@@ -132,6 +131,3 @@ func peakFLOPS(k *vec.Kernels, threads int) float64 {
 	}
 	return peak / 1e9
 }
-
-// cpuTime is the processor time of a finished child and of its own children.
-func cpuTime(p *os.ProcessState) time.Duration { return p.UserTime() + p.SystemTime() }

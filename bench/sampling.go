@@ -15,7 +15,7 @@ import (
 // decode is timed from each sibling's first token to its last.
 func (j *job) sample(m *model.Model) (*timing, error) {
 	r := &j.Row
-	e, err := newEngine(m, r.Rows, r.Prompt, r.New+1, j.Threads, 0)
+	e, err := newEngine(m, r.Rows, r.Prompt, r.New+1, j.Threads, 0, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +91,15 @@ func decodeTime(e *infer.Engine, req infer.Request) (seconds float64, tokens int
 	return end.Sub(begin).Seconds(), got, nil
 }
 
-// newEngine makes an engine that holds the given sequences and computes a prompt in one step.
-func newEngine(m *model.Model, seqs, prompt, completion, threads, rankCols int) (*infer.Engine, error) {
+// keepPrompts is how many spare pages let an engine keep the pages of finished prompts.
+const keepPrompts = 64
+
+// newEngine makes an engine that holds the given sequences and computes a prompt of up to 512 tokens
+// in one step. Without spare pages it keeps nothing of a prompt when its sequences end.
+func newEngine(m *model.Model, seqs, prompt, completion, threads, rankCols, spare int) (*infer.Engine, error) {
 	return infer.New(m, nil, infer.Options{
-		Pages: seqs * ((prompt+completion)/16 + 2), MaxBatchedTokens: max(prompt, seqs, 512), MaxSeqs: seqs,
-		MaxModelLen: prompt + completion, NoPrefixCache: true, Threads: threads, RankCols: rankCols,
+		Pages: seqs*((prompt+completion)/16+2) + spare, MaxBatchedTokens: max(seqs, 512), MaxSeqs: seqs,
+		MaxModelLen: prompt + completion, NoPrefixCache: spare == 0, Threads: threads, RankCols: rankCols,
 	})
 }
 

@@ -20,15 +20,16 @@ func (j *job) grpoStep(m *model.Model) (*timing, error) {
 		return nil, err
 	}
 	opt := grpo.DefaultOptions()
-	opt.NumGenerations, opt.PerDeviceTrainBatchSize = r.Rows/r.Groups, microBatch
-	opt.GradientAccumulationSteps, opt.MaxCompletionLength = r.Rows/microBatch, r.New
+	batch := min(microBatch, r.Rows)
+	opt.NumGenerations, opt.PerDeviceTrainBatchSize = r.Rows/r.Groups, batch
+	opt.GradientAccumulationSteps, opt.MaxCompletionLength = r.Rows/batch, r.New
 	opt.Schedule.LearningRate, opt.Schedule.TotalSteps = 1e-5, 4
 	if err := opt.Validate(); err != nil { // which fills in what PolicySize reads
 		return nil, err
 	}
 	size := opt.PolicySize(r.Prompt)
 	size.Keep, size.Threads = model.KeepAll, j.Threads
-	e, err := newEngine(m, r.Rows, r.Prompt, r.New, j.Threads, ad.MaxCols())
+	e, err := newEngine(m, r.Rows, r.Prompt, r.New, j.Threads, ad.MaxCols(), 0)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func (j *job) grpoStep(m *model.Model) (*timing, error) {
 	if err := policy.Allocate(size); err != nil {
 		return nil, err
 	}
-	game := &game{engine: e, policy: policy, row: r}
+	game := &game{engine: e, policy: policy, row: r, batch: batch}
 	trainer, err := grpo.New(opt, policy, game, game, game)
 	if err != nil {
 		return nil, err
@@ -64,6 +65,7 @@ type game struct {
 	engine *infer.Engine
 	policy *rl.Policy
 	row    *row
+	batch  int
 	asked  int
 }
 
@@ -97,7 +99,23 @@ func (g *game) Generate(ctx context.Context, prompts []rl.Prompt, n, step int) (
 			Version: c.Version, LogP: c.LogP, Truncated: c.Truncated, Row: p.Row,
 		}
 	}
-	return out, nil
+	if g.row.Second {
+		err = g.second(ctx, out)
+	}
+	return out, err
+}
+
+// second is the forward by which stacks whose sampler and trainer differ get their "old" log-probs.
+// Here it gives what the sampler gave; its time is what such a stack pays.
+func (g *game) second(ctx context.Context, rollouts []rl.Rollout) error {
+	return g.engine.Exclusive(ctx, func() error {
+		for from := 0; from < len(rollouts); from += g.batch {
+			if _, _, err := g.policy.Score(rollouts[from : from+g.batch]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Score rewards small first tokens.

@@ -1,7 +1,8 @@
-"""One LoRA step of PEFT: log-probs of the completions, their gradient, AdamW. Prints one JSON line.
+"""LoRA steps of PEFT: log-probs of the completions, their gradient, AdamW. One step for every line
+of input, which says its shape; one JSON line of output for every step.
 
 The model is the same GGUF file, dequantized by transformers into the given precision; adapters are
-float32, as PEFT keeps them. The first step warms up, the second one is timed.
+float32, as PEFT keeps them.
 """
 import json
 import os
@@ -19,25 +20,27 @@ folder, name = os.path.split(job["path"])
 model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=getattr(torch, job["dtype"]))
 model = get_peft_model(model, LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"))
 model.train()
-optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, weight_decay=0.0)
-
-rows, groups, prompt, new = job["rows"], job["groups"], job["prompt"], job["new"]
+trained = [p for p in model.parameters() if p.requires_grad]
+optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0)
 vocab = model.config.vocab_size
-prompts = torch.randint(vocab, (groups, prompt)).repeat_interleave(rows // groups, 0)
-ids = torch.cat([prompts, torch.randint(vocab, (rows, new))], 1)
 
 
-def step():
+def step(ids, prompt, new):
     # The head sees the rows that predict completion tokens only, as in TRL.
     logits = model(input_ids=ids, logits_to_keep=new + 1, use_cache=False).logits[:, :-1]
     logp = torch.log_softmax(logits.float(), -1).gather(-1, ids[:, prompt:, None])
     (-logp.mean()).backward()
-    torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)
+    torch.nn.utils.clip_grad_norm_(trained, 1.0)
     optimizer.step()
     optimizer.zero_grad()
 
 
-step()
-begin = time.perf_counter()
-step()
-print(json.dumps({"seconds": time.perf_counter() - begin, "tokens": ids.numel()}))
+for line in sys.stdin:
+    shape = json.loads(line)
+    rows, groups, prompt, new = shape["rows"], shape["groups"], shape["prompt"], shape["new"]
+    prompts = torch.randint(vocab, (groups, prompt)).repeat_interleave(rows // groups, 0)
+    ids = torch.cat([prompts, torch.randint(vocab, (rows, new))], 1)
+    cpu, begin = time.process_time(), time.perf_counter()
+    step(ids, prompt, new)
+    seconds = time.perf_counter() - begin
+    print(json.dumps({"seconds": seconds, "tokens": ids.numel(), "cpu_seconds": time.process_time() - cpu}), flush=True)
