@@ -121,7 +121,7 @@ func (a *AdamW) Step(lr float64) (norm float64, err error) {
 		return 0, err
 	}
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
-		return norm, fmt.Errorf("rl: the gradient norm of step %d is %g; nothing was changed. Lower the learning rate, or look for rewards or weights that are not finite", a.t+1, norm)
+		return norm, fmt.Errorf("rl: the gradient norm of step %d is %g, and nothing was changed: %w", a.t+1, norm, ErrDiverged)
 	}
 	scale := 1.0
 	if a.options.MaxGradNorm > 0 {

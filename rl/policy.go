@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -8,6 +9,10 @@ import (
 	"graft/model"
 	"graft/weights"
 )
+
+// ErrDiverged says that log-probs or gradients have left the finite numbers. What comes after would
+// do so again: the remedy is other options, not another try.
+var ErrDiverged = errors.New("the weights have diverged (lower the learning rate or max_grad_norm), or the model file is damaged")
 
 // PagePool hands out pages of keys and values: infer/paged's pool, shared with the sampler.
 type PagePool interface {
@@ -180,7 +185,7 @@ func (p *Policy) score(m *model.Model, ad *weights.Adapter, batch []Rollout) (lo
 		logp[token] = p.logp[i]
 		entropy[token] = p.ent[p.plan.scored.PairRows[i]]
 		if math.IsNaN(float64(logp[token])) || math.IsInf(float64(logp[token]), 0) {
-			return nil, nil, fmt.Errorf("rl: the log-prob of completion token %d is %g: the weights have diverged or the model file is damaged", token, logp[token])
+			return nil, nil, fmt.Errorf("rl: the log-prob of completion token %d is %g: %w", token, logp[token], ErrDiverged)
 		}
 	}
 	return logp, entropy, nil

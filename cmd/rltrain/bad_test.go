@@ -3,17 +3,21 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"graft/rl"
 	"graft/tiny"
 	"graft/weights/gguf"
 )
@@ -240,6 +244,46 @@ func TestRunThatAFixedRewardLetsGoOn(t *testing.T) {
 	got := summary(t, ok(t, "resume", dir, "--json"))
 	want := summary(t, ok(t, args(filepath.Join(t.TempDir(), "whole"))...))
 	assert.Equal(t, want["adapter_sha256"], got["adapter_sha256"], "the failed step left no trace")
+}
+
+// Training that diverges says what to change: resuming would only repeat it.
+func TestDivergedTrainingNamesARemedy(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	for _, args := range [][]string{
+		quick(t, dir, "--eval-size", "0", "--learning-rate", "1e30", "--max-grad-norm", "0"),
+		{"sft", "--model", "tiny", "--dataset", sums(t, 20), "--eval-size", "0", "--max-steps", "4", "--learning-rate", "1e30", "--max-grad-norm", "0", "--output-dir", dir + "s"},
+	} {
+		msg := bad(t, args...)
+		assert.Contains(t, msg, "step 2: ")
+		assert.Contains(t, msg, "begin again with a lower --learning-rate (now 1e+30) or --max-grad-norm (now off; 1 is usual)")
+		assert.Contains(t, msg, "--adapter "+dir)
+		assert.NotContains(t, msg, "rltrain resume")
+	}
+}
+
+func TestFullDiskNamesARemedy(t *testing.T) {
+	full := fmt.Errorf("rl: checkpoint: %w", &fs.PathError{Op: "write", Path: filepath.Join("runs", "x", "optimizer.bin"), Err: syscall.ENOSPC})
+	assert.Equal(t, "\nthe disk is full: free space where "+filepath.Join("runs", "x")+" lies, or name another place", spaceText(full, ""))
+	assert.Equal(t, "\nthe disk is full: free space where it was to be written, or name another place", spaceText(syscall.ENOSPC, ""))
+	assert.Empty(t, spaceText(fs.ErrPermission, "more"))
+
+	dir := filepath.Join(t.TempDir(), "run")
+	log, err := rl.OpenRunLog(rl.RunLogOptions{Dir: dir})
+	require.NoError(t, err)
+	defer log.Close()
+	under := &training{log: log, sizes: sizes{lengths: []int{1 << 20}}}
+	text := spaceText(full, under.room())
+	assert.Contains(t, text, "each checkpoint of "+dir+" takes 12.0 MiB more. Then go on with: ", "a parameter and two moments of four bytes")
+	assert.Contains(t, text, " resume "+dir)
+
+	device, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		return // only Linux has a disk that is always full
+	}
+	defer device.Close()
+	var said strings.Builder
+	assert.Equal(t, exitFailed, run([]string{"tokenize", "--model", "tiny"}, strings.NewReader(`{"text":"a"}`), device, &said))
+	assert.Contains(t, said.String(), "the disk is full: free space where /dev lies")
 }
 
 func TestBadFolders(t *testing.T) {

@@ -51,6 +51,7 @@ type console struct {
 	talk     *talk
 	stop     *stopper
 	flags    map[string]bool // options that were given, by flag, environment or file
+	room     func() string   // what the run under way needs of the disk; nil: there is none
 	settings []setting       // every option of the command with its value, for config.yaml
 }
 
@@ -71,7 +72,11 @@ func run(args []string, in io.Reader, out, errs io.Writer) (code int) {
 	c := &console{in: in, out: out, talk: newTalk(errs)}
 	fail := func(err error) int {
 		c.talk.end()
-		fmt.Fprintf(errs, "rltrain: %s\n", oneMessage(err))
+		run := ""
+		if c.room != nil {
+			run = c.room()
+		}
+		fmt.Fprintf(errs, "rltrain: %s%s\n", oneMessage(err), spaceText(err, run))
 		var u errUsage
 		var s errStopped
 		switch {

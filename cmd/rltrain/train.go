@@ -202,6 +202,7 @@ func (t *training) makeAdapter(m *model.Model) (err error) {
 // after a signal.
 func (t *training) loopSteps(ctx context.Context) error {
 	t.begun()
+	t.c.room = t.room
 	t.c.stop.promise("stops after this step and saves a checkpoint; the same again aborts")
 	defer t.c.stop.promise("finishing; the same again aborts")
 	for t.trainer.Steps() < t.optim.MaxSteps {
@@ -284,6 +285,9 @@ func (t *training) stoppedEarly(err error) error {
 func (t *training) explain(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
+	}
+	if diverged(err) && t.trainer.Steps() > 0 { // before the first step nothing has moved: the model is at fault
+		return fmt.Errorf("step %d: %w\n%s", t.trainer.Steps()+1, err, t.divergedText())
 	}
 	return fmt.Errorf("step %d: %w\nthe steps before are kept; once the cause is gone: %s", t.trainer.Steps()+1, err, resumeLine(t.log.Dir()))
 }
