@@ -40,7 +40,7 @@ func sampleRows(o Options) int { return min(maxSampleRows, o.MaxSeqs) }
 func (s *sampler) layout(cut *weights.Carver, c *model.Config, o Options) {
 	n := sampleRows(o)
 	s.rows = cut.Tensor(kernels.I32, 1, n)
-	s.hidden = cut.Tensor(kernels.F32, n, c.Dim)
+	s.hidden = cut.Rows(n, c.Dim)
 	s.logits = cut.Tensor(kernels.F32, n, (c.Vocab+15)&^15)
 }
 

@@ -127,7 +127,7 @@ func (a *Acts) Free() {
 
 func (a *Acts) layout(cut *weights.Carver, c *Config, s ActsSize) {
 	n := s.Rows
-	f32 := func(cols int) kernels.Tensor { return cut.Tensor(kernels.F32, n, cols) }
+	f32 := func(cols int) kernels.Tensor { return cut.Rows(n, cols) }
 	sets := 1
 	if s.Keep == KeepAll {
 		sets = c.NumLayers

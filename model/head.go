@@ -65,12 +65,12 @@ func (h *HeadActs) layout(cut *weights.Carver, c *Config, s HeadSize) {
 	f32 := func(rows, cols int) kernels.Tensor { return cut.Tensor(kernels.F32, rows, cols) }
 	h.ints[0] = cut.Tensor(kernels.I32, 1, s.Rows)
 	h.ints[1], h.ints[2] = cut.Tensor(kernels.I32, 1, s.Pairs), cut.Tensor(kernels.I32, 1, s.Pairs)
-	h.invT, h.hidden = f32(1, s.Rows), f32(s.Rows, c.Dim)
+	h.invT, h.hidden = f32(1, s.Rows), cut.Rows(s.Rows, c.Dim)
 	h.logp, h.entropy, h.lse = f32(1, s.Pairs), f32(1, s.Rows), f32(1, s.Rows)
 	h.scratch = f32(1, kernels.LogProbsScratch(s.Rows, c.Vocab, s.Threads))
 	if s.BatchRows > 0 {
 		h.dlogp, h.dentropy = f32(1, s.Pairs), f32(1, s.Rows)
-		h.dhidden, h.dfinal = f32(s.Rows, c.Dim), f32(s.BatchRows, c.Dim)
+		h.dhidden, h.dfinal = cut.Rows(s.Rows, c.Dim), cut.Rows(s.BatchRows, c.Dim)
 	}
 }
 

@@ -151,6 +151,19 @@ func (c *Carver) Tensor(d kernels.DType, rows, cols int) kernels.Tensor {
 	return t
 }
 
+// Rows cuts a float32 tensor whose rows are computed on side by side. Rows of a multiple of 1 KiB would
+// fall on the same few sets of a processor's first-level cache and push each other out: products over
+// them ran at a third to two thirds of their speed. Such rows are cut 64 bytes longer.
+func (c *Carver) Rows(rows, cols int) kernels.Tensor {
+	stride := cols
+	if rows > 1 && cols%256 == 0 {
+		stride += 16
+	}
+	t := c.Tensor(kernels.F32, rows, stride)
+	t.Cols = cols
+	return t
+}
+
 // Weight cuts one packed F32 weight.
 func (c *Carver) Weight(b kernels.Backend, out, in int) kernels.Weight {
 	n := b.PackedBytes(quant.F32, out, in)

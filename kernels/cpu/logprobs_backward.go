@@ -11,6 +11,10 @@ import (
 // vocabulary are chains, so it does not show in any bit.
 const gradVocab = 1024
 
+// gradRow is the distance between rows of gradients of n vocabulary entries: not a power of two, for
+// rows on the same sets of the cache push each other out. There is room: see LogProbsScratch.
+func gradRow(n int) int { return pad16(n) + vec.Lanes }
+
 // logProbsBackwardJob is LogProbsBackward: dHidden by blocks of rows, then DW by runs of the
 // vocabulary. Each computes the logits again.
 type logProbsBackwardJob struct {
@@ -55,7 +59,7 @@ func (j *logProbsBackwardJob) do(w *worker, task int) {
 		rows := min(kernels.LogProbsRows, j.Hidden.Rows-r)
 		dz := j.logitGrads(w, r, rows, v, n)
 		for step := range gradSteps(&part) {
-			w.weightGrad(&part, step, at(j.Hidden, r, 0), j.Hidden.Stride, dz, pad16(n), rows)
+			w.weightGrad(&part, step, at(j.Hidden, r, 0), j.Hidden.Stride, dz, gradRow(n), rows)
 		}
 	}
 }
@@ -68,18 +72,18 @@ func (j *logProbsBackwardJob) hiddenGrad(w *worker, from, to int) {
 		dz := j.logitGrads(w, from, to-from, v, n)
 		for k := 0; k < j.w.in; k += stripWidth {
 			kn := min(stripWidth, j.w.in-k)
-			w.inputStrip(at(d, from, k), d.Stride, to-from, dz, pad16(n), &j.w, v, v+n, k, kn, v > 0)
+			w.inputStrip(at(d, from, k), d.Stride, to-from, dz, gradRow(n), &j.w, v, v+n, k, kn, v > 0)
 		}
 	}
 }
 
 // logitGrads is dL/dlogit, before the softcap, of n vocabulary entries from v for some rows:
-// [rows, n↑16] in the worker's space.
+// [rows, gradRow(n)] in the worker's space.
 func (j *logProbsBackwardJob) logitGrads(w *worker, r0, rows, v, n int) unsafe.Pointer {
-	z, zRow := w.space(&j.LogProbsArgs, j.w.out), pad16(n)
+	z, zRow := w.space(&j.LogProbsArgs, j.w.out), gradRow(n)
 	beside := add(z, rows*zRow)
 	p := v / vec.Lanes
-	w.logits(z, zRow, &j.w, p, p+zRow/vec.Lanes, at(j.Hidden, r0, 0), j.Hidden.Stride, rows, j.Softcap)
+	w.logits(z, zRow, &j.w, p, p+pad16(n)/vec.Lanes, at(j.Hidden, r0, 0), j.Hidden.Stride, rows, j.Softcap)
 	pairs, targets, dlogp := j.PairRows.I32(), j.Targets.I32(), j.grad.DLogP.F32()
 	invT, lse, entropy := j.InvT.F32(), j.LSE.F32(), j.Entropy.F32()
 	for i := range rows {
@@ -112,7 +116,7 @@ func (j *logProbsBackwardJob) logitGrads(w *worker, r0, rows, v, n int) unsafe.P
 			w.dcap = vec.SoftcapBackwardArgs{DX: row, Y: row, DY: dz, N: int64(n), Cap: j.Softcap}
 			w.k.SoftcapBackward(&w.dcap)
 		}
-		clear(floats(add(row, n), zRow-n))
+		clear(floats(add(row, n), pad16(n)-n))
 	}
 	return z
 }
