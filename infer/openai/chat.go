@@ -11,6 +11,7 @@ type chatRequest struct {
 	model    *entry
 	prompt   prompt
 	logProbs bool
+	tools    *toolset // nil: calls are not looked for
 }
 
 // chatCompletions answers POST /v1/chat/completions.
@@ -26,6 +27,12 @@ func (s *Server) chatCompletions(c *call) {
 		return
 	}
 	a := &chatAnswer{job: j, request: r, id: "chatcmpl-" + newID(), created: time.Now().Unix()}
+	if r.tools != nil {
+		a.readers = make([]callReader, r.N)
+		for i := range a.readers {
+			a.readers[i].toolset = r.tools
+		}
+	}
 	if r.stream {
 		j.stream(a.stream)
 		return
@@ -59,6 +66,7 @@ func (s *Server) readChat(c *call) (*chatRequest, *Fault) {
 		b.ignore("max_tokens")
 		s.refuseChat(b)
 		r.prompt = s.readConversation(b)
+		r.tools = s.readToolset(b, r.KeepSpecial)
 	})
 	if fault != nil {
 		return nil, fault
@@ -107,6 +115,15 @@ type chatAnswer struct {
 	request *chatRequest
 	id      string
 	created int64
+	readers []callReader // by choice; nil: all text is content
+}
+
+// split parts the text of an event, and what was held before, into content and calls.
+func (a *chatAnswer) split(ev *event) (content string, calls []toolCall) {
+	if a.readers == nil {
+		return ev.Text, nil
+	}
+	return a.readers[ev.Index].event(ev)
 }
 
 // whole is the answer in one piece.
@@ -121,7 +138,9 @@ func (a *chatAnswer) whole() (*chatCompletion, error) {
 	}
 	err := a.job.each(func(ev *event) error {
 		choice := &choices[ev.Index]
-		texts[ev.Index].WriteString(ev.Text)
+		content, calls := a.split(ev)
+		texts[ev.Index].WriteString(content)
+		choice.Message.ToolCalls = append(choice.Message.ToolCalls, calls...)
 		choice.FinishReason, choice.StopReason = finishReason(ev.Finish), stopReason(&ev.Event)
 		if ev.HasToken && r.logProbs {
 			choice.LogProbs.addEvent(s, &ev.Event)
@@ -135,7 +154,9 @@ func (a *chatAnswer) whole() (*chatCompletion, error) {
 		return nil, err
 	}
 	for i := range choices {
-		choices[i].Message.Content = texts[i].String()
+		if text := texts[i].String(); text != "" || choices[i].Message.ToolCalls == nil {
+			choices[i].Message.Content = &text
+		}
 	}
 	out := &chatCompletion{ID: a.id, Object: "chat.completion", Created: a.created, Model: r.model.name, Choices: choices, Usage: &a.job.usage}
 	if r.returnIDs {
@@ -158,9 +179,13 @@ func (a *chatAnswer) stream(e *events) error {
 		}
 	}
 	err := a.job.each(func(ev *event) error {
+		content, calls := a.split(ev)
 		c := chunkChoice{Index: ev.Index, FinishReason: finishReason(ev.Finish), StopReason: stopReason(&ev.Event)}
-		if ev.Text != "" {
-			c.Delta.Content = &ev.Text
+		if content != "" {
+			c.Delta.Content = &content
+		}
+		for _, call := range calls {
+			c.Delta.ToolCalls = append(c.Delta.ToolCalls, callDelta{call.index, call})
 		}
 		if ev.HasToken && r.logProbs {
 			c.LogProbs = &chatLogProbs{}
@@ -169,7 +194,7 @@ func (a *chatAnswer) stream(e *events) error {
 		if ev.HasToken && r.returnIDs {
 			c.TokenIDs = []int32{ev.Token}
 		}
-		if c.Delta.Content == nil && c.FinishReason == nil && c.LogProbs == nil && c.TokenIDs == nil {
+		if c.Delta.Content == nil && calls == nil && c.FinishReason == nil && c.LogProbs == nil && c.TokenIDs == nil {
 			return nil // text that is held back
 		}
 		return e.send(a.chunk(c))

@@ -14,7 +14,7 @@ import (
 func (s *Server) readConversation(b *body) prompt {
 	var chat template.Chat
 	chat.Messages = s.readMessages(b)
-	if tools := b.list("tools", 1024); len(tools) > 0 {
+	if tools := b.list("tools", maxTools); len(tools) > 0 {
 		chat.Tools = s.readTools(b, tools)
 	}
 	if documents := b.list("documents", 1024); len(documents) > 0 {

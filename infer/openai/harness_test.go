@@ -22,6 +22,7 @@ import (
 	"graft/kernels/cpu"
 	"graft/kernels/rng"
 	"graft/model"
+	"graft/model/tokenizer"
 	"graft/tiny"
 	"graft/weights"
 )
@@ -41,7 +42,13 @@ type site struct {
 // newSite serves until the test ends; then no page may be in use.
 func newSite(t testing.TB, o Options, e infer.Options) *site {
 	t.Helper()
-	s := build(t, o, e)
+	return build(t, o, e).listen()
+}
+
+// listen serves until the test ends; then no page may be in use.
+func (s *site) listen() *site {
+	t := s.t
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s.addr = ln.Addr().String()
@@ -61,6 +68,12 @@ func newSite(t testing.TB, o Options, e infer.Options) *site {
 // build makes a server that does not listen.
 func build(t testing.TB, o Options, e infer.Options) *site {
 	t.Helper()
+	return buildWith(t, o, e, func(tok *tokenizer.Tokenizer) *tokenizer.Tokenizer { return tok })
+}
+
+// buildWith makes one whose tokens are spelled otherwise.
+func buildWith(t testing.TB, o Options, e infer.Options, respell func(*tokenizer.Tokenizer) *tokenizer.Tokenizer) *site {
+	t.Helper()
 	be := cpu.New(cpu.Options{Threads: 2})
 	t.Cleanup(func() { require.NoError(t, be.Close()) })
 	file, err := tiny.Open()
@@ -76,7 +89,7 @@ func build(t testing.TB, o Options, e infer.Options) *site {
 	if e.Pages == 0 {
 		e.Pages = 256
 	}
-	engine, err := infer.New(m, files.Tokenizer, e)
+	engine, err := infer.New(m, respell(files.Tokenizer), e)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, engine.Close()) })
 	o.Names = append(o.Names, "base")

@@ -64,6 +64,8 @@ type Server struct {
 	longest  int                // bytes of a token
 	template *template.Template // nil: the model has none
 	source   string             // of the template
+	form     callForm           // of calls, as the template has it
+	hidden   map[int32]string   // markers of that form that text does not show
 	opt      Options
 	models   *models
 	routes   []route
@@ -97,6 +99,8 @@ func New(e *infer.Engine, opt Options) (*Server, error) {
 			return nil, fmt.Errorf("openai: the chat template: %w", err)
 		}
 	}
+	s.form = formOf(s.source)
+	s.hidden = s.form.hiddenMarkers(s.tok)
 	var err error
 	if s.models, err = newModels(e, s.opt.Names, opt.Root, opt.Adapters); err != nil {
 		return nil, fmt.Errorf("openai: %w", err)

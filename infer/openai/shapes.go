@@ -67,9 +67,10 @@ type chatChoice struct {
 }
 
 type chatMessage struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"` // null beside calls if there is no text
+	Refusal   *string    `json:"refusal"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
 // chatChunk is one event of a chat stream.
@@ -93,8 +94,9 @@ type chunkChoice struct {
 }
 
 type chatDelta struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role      string      `json:"role,omitempty"`
+	Content   *string     `json:"content,omitempty"`
+	ToolCalls []callDelta `json:"tool_calls,omitempty"`
 }
 
 // finishReason is a reason in the API's words; an aborted or failed choice never gets as far.

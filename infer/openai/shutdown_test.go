@@ -236,7 +236,9 @@ func TestIdleConnectionsAreNoFailure(t *testing.T) {
 func TestLogForm(t *testing.T) {
 	log := &safeLog{}
 	s := newSite(t, Options{Log: log, LogRequests: true, APIKeys: []string{"sesame"}, MaxBody: 4096}, infer.Options{})
-	ask := func(path, body string) { s.do("POST", path, body, "Authorization", "Bearer sesame", "X-Request-Id", "me") }
+	ask := func(path, body string) {
+		s.do("POST", path, body, "Authorization", "Bearer sesame", "X-Request-Id", "me")
+	}
 	ask("/v1/completions", `{"prompt":"confidential","n":3,"max_tokens":2,"ignore_eos":true,"temperature":1}`)
 	ask("/v1/chat/completions", `{`+sum+`,"max_tokens":2,"ignore_eos":true,"stream":true}`)
 	ask("/v1/completions", `{"prompt":"confidential","temperature":7}`)
