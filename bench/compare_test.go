@@ -151,7 +151,7 @@ func TestReportTellsOtherLoad(t *testing.T) {
 }
 
 func TestOptionsThatCannotBeMet(t *testing.T) {
-	for _, args := range [][]string{{"--threads", "-1"}, {"--threads", "100000"}, {"--rounds", "2"}, {"--only", "("}, {"more"}, {"--unknown"}} {
+	for _, args := range [][]string{{"--threads", "-1"}, {"--threads", "100000"}, {"--rounds", "2"}, {"--only", "("}, {"more"}, {"--unknown"}, {"--precision", "bf16"}, {"--precision", "f32,f32"}, {"--precision", ""}} {
 		_, err := parse(args, io.Discard)
 		assert.Error(t, err, args)
 	}
@@ -169,7 +169,7 @@ func TestEveryKindMeasuresOurs(t *testing.T) {
 	for _, r := range []row{
 		{Kind: kindDecode, Rows: 1, Prompt: 1, New: 4},
 		{Kind: kindPrefill, Rows: 1, Prompt: 40, New: 1},
-		{Kind: kindGroup, Rows: 4, Groups: 1, Prompt: 20, New: 3},
+		{Kind: kindGroup, Rows: 4, Groups: 1, Prompt: 20, New: 3, Precision: "int8"},
 		{Kind: kindLoRA, Rows: 10, Groups: 10, Prompt: 5, New: 6},
 		{Kind: kindLoRA, Rows: 16, Groups: 2, Prompt: 5, New: 6},
 		{Kind: kindGRPO, Rows: 16, Groups: 2, Prompt: 5, New: 6},
@@ -196,6 +196,9 @@ func TestEveryKindMeasuresOurs(t *testing.T) {
 
 // measured runs a job as its child would.
 func measured[T any](t *testing.T, j job) (got T) {
+	if j.Row.Precision == "" {
+		j.Row.Precision = "f32"
+	}
 	spec, err := json.Marshal(j)
 	require.NoError(t, err)
 	var out bytes.Buffer

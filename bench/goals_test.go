@@ -53,7 +53,7 @@ func TestWhatIsAsked(t *testing.T) {
 		"SmolLM2-135M LoRA r16 step, 2 prompts x 8 samples":         "ratio ? ≥ 3.0; memory ? ≤ 20%",
 		"SmolLM2-135M GRPO step, 4 prompts x 8 samples x 64 tokens": "ratio ? ≥ 5.0; memory ? ≤ 15%",
 		"exactness: attention of 1 row over 4096 positions":         "cost ? ≤ 10%",
-		"beside a busy process: SmolLM2-135M, prefill 256":          "kept ? ≥ 0.6",
+		"beside a busy process: SmolLM2-135M, prefill 128":          "kept ? ≥ 0.6",
 		contextName: "growth ? ≤ 1.0",
 		"growth: GRPO step, 1 prompt x 32 samples x 32 tokens":          "growth ? ≤ 1.0",
 		"start: rltrain chat on Qwen2.5-0.5B, first byte of the answer": "seconds ? ≤ 1.0",
@@ -126,4 +126,39 @@ func TestReportTellsSides(t *testing.T) {
 	assert.Equal(t, 0.6, *back.Rows[0].Asked[0].Least)
 	assert.False(t, *back.Rows[0].Asked[0].Met)
 	assert.Equal(t, 5.0, back.Rows[1].Ratio)
+}
+
+// Two precisions by hand: f32 samples in 6 s and trains in 4, int8 in 3 and 5. Ours at its best takes
+// 8 s, a stack that mixes them 3 + 4 = 7.
+func TestMixTakesTheFasterOfEachHalf(t *testing.T) {
+	step := func(precision string, sampling, all float64) result {
+		r := row{Name: stepName, Kind: kindGRPO, Rows: 8, New: 10, Precision: precision, goals: []goal{atMost(ofCost, 0.1)}}
+		res := result{row: r, Unit: tokensPerSecond, Ours: side{Values: []float64{80 / all}, Sampling: []float64{sampling}}}
+		res.finish(0)
+		return res
+	}
+	c := &comparison{done: []result{step("f32", 6, 10)}}
+	c.relate(true)
+	assert.Len(t, c.done, 1, "one precision mixes with nothing")
+	c = &comparison{done: []result{step("f32", 6, 10), step("int8", 3, 8)}}
+	c.relate(true)
+	require.Len(t, c.done, 3)
+	assert.Equal(t, mixName, c.done[2].Name)
+	assert.Equal(t, "int8", c.done[2].Precision)
+	assert.InEpsilon(t, 8.0/7-1, *c.done[2].figure(ofCost), 1e-9)
+	assert.Equal(t, "cost 14% ≤ 10% NO", goalsText(c.done[2].Goals))
+}
+
+// A peer's runs stand in the line of every precision, and of the row that is the same work to it.
+func TestPeersRunsServeOtherRows(t *testing.T) {
+	opt, err := parse([]string{"--precision", "f32, int8"}, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, opt.precisions, 2)
+	theirs := &side{Who: "PEFT float32", Values: []float64{100}, Median: 100}
+	c := &comparison{opt: opt, peers: &peers{folder: "somewhere"}, done: []result{{row: row{Name: "unshared", Precision: "f32"}, Theirs: theirs}}}
+	assert.Equal(t, theirs, c.alike(&row{like: "unshared"}))
+	assert.Nil(t, c.alike(&row{like: "not run"}))
+	them, err := c.theirs(t.Context(), &row{like: "unshared", Against: peftName}, "")
+	require.NoError(t, err)
+	assert.Nil(t, them, "it is not run again")
 }

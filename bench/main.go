@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"graft/kernels"
 	"graft/kernels/cpu/vec"
 )
 
@@ -27,6 +29,8 @@ type options struct {
 	only     *regexp.Regexp
 	rounds   int
 	profiles string
+
+	precisions []kernels.Precision
 }
 
 // noPeers is the --peers value that measures ours alone.
@@ -72,7 +76,7 @@ func parse(args []string, talk io.Writer) (*options, error) {
 	if models == "" {
 		models = filepath.Join(cache, "models")
 	}
-	opt, only := &options{}, ""
+	opt, only, precisions := &options{}, "", ""
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
 	set.SetOutput(talk)
 	set.BoolVar(&opt.json, "json", false, "print the JSON line alone on stdout, the table on stderr")
@@ -82,6 +86,7 @@ func parse(args []string, talk io.Writer) (*options, error) {
 	set.StringVar(&opt.peers, "peers", filepath.Join(cache, "peers"), "`folder` that the peers are installed in; \"none\" measures ours alone")
 	set.StringVar(&only, "only", "", "run only rows whose name matches this regular `expression`")
 	set.IntVar(&opt.rounds, "rounds", 3, "`times` that each side of a row runs, in turns; at least 3")
+	set.StringVar(&precisions, "precision", kernels.PrecisionF32.String(), "`contracts` that ours computes under: f32, int8, or f32,int8 for a line of each")
 	set.StringVar(&opt.profiles, "profiles", "", "write a CPU profile of each of our rows into this `folder`")
 	if err := set.Parse(args); err != nil {
 		return nil, err
@@ -92,6 +97,9 @@ func parse(args []string, talk io.Writer) (*options, error) {
 	var err error
 	if opt.only, err = regexp.Compile("(?i)" + only); err != nil {
 		return nil, fmt.Errorf("--only: %w", err)
+	}
+	if opt.precisions, err = parsePrecisions(precisions); err != nil {
+		return nil, err
 	}
 	cores, err := cores()
 	if err != nil {
@@ -110,6 +118,18 @@ func parse(args []string, talk io.Writer) (*options, error) {
 		return nil, fmt.Errorf("pinning to %d cores: %w", opt.threads, err)
 	}
 	return opt, nil
+}
+
+// parsePrecisions reads names with commas between them.
+func parsePrecisions(names string) (out []kernels.Precision, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		p, ok := kernels.ParsePrecision(strings.TrimSpace(name))
+		if !ok || slices.Contains(out, p) {
+			return nil, fmt.Errorf("--precision is %q, want f32, int8 or f32,int8", names)
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // run is the whole comparison.

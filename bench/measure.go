@@ -29,6 +29,8 @@ type job struct {
 type timing struct {
 	Seconds float64 `json:"seconds"` // of the timed part
 	Tokens  int     `json:"tokens"`  // processed in it
+
+	Sampling float64 `json:"sampling_seconds,omitempty"` // of a GRPO step of ours
 }
 
 const kindRoof = "roof"
@@ -74,13 +76,17 @@ func (j *job) answer() (any, error) {
 	return nil, fmt.Errorf("a row of unknown kind %q", j.Row.Kind)
 }
 
-// load reads the row's model: the one place where what a model is loaded with is chosen.
+// load reads the row's model under the row's precision contract.
 func (j *job) load(arena *weights.Arena) (*model.Model, error) {
 	length := 1024
 	for _, n := range j.Row.Lengths {
 		length = max(length, n)
 	}
-	files, err := model.Open(j.Path, model.Options{Context: length})
+	precision, ok := kernels.ParsePrecision(j.Row.Precision)
+	if !ok {
+		return nil, fmt.Errorf("a row of unknown precision %q", j.Row.Precision)
+	}
+	files, err := model.Open(j.Path, model.Options{Context: length, Precision: precision})
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (r *report) table(w io.Writer) error {
 	fmt.Fprintf(w, "\n%s, %s, %d threads, %s, %d rounds\n", r.Machine, r.System, r.Threads, r.Date, r.Rounds)
 	fmt.Fprintf(w, "roof: read %.1f GB/s, FMA %.0f GFLOP/s (%s)\n\n", r.Roof.GBs, r.Roof.GFLOPS, r.Roof.Kernel)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "row\tunit\tours\tspread\troof\ttheirs\tspread\troof\tratio\tMB\ttheirs\tmemory\tasked\tother cores\tagainst")
+	fmt.Fprintln(t, "row\tprecision\tunit\tours\tspread\troof\ttheirs\tspread\troof\tratio\tMB\ttheirs\tmemory\tasked\tother cores\tagainst")
 	for i := range r.Rows {
 		fmt.Fprintln(t, strings.Join(r.Rows[i].cells(), "\t"))
 	}
@@ -107,7 +107,7 @@ func (r *report) tally(w io.Writer) {
 
 // cells are a row of the table.
 func (r *result) cells() []string {
-	out := append([]string{r.Name, r.Unit}, r.Ours.cells()...)
+	out := append([]string{r.Name, dash(r.Precision), r.Unit}, r.Ours.cells()...)
 	peak, against := "-", r.Against
 	if r.Theirs != nil {
 		out, peak, against = append(out, r.Theirs.cells()...), mega(r.Theirs.Peak), r.Theirs.about()
@@ -141,6 +141,13 @@ func (s *side) about() string {
 		default:
 			text += fmt.Sprintf(" (%s %.2f of it in a trial)", name, rate/slices.Max(slices.Collect(maps.Values(s.Tried))))
 		}
+	}
+	return text
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
 	}
 	return text
 }

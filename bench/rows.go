@@ -30,6 +30,8 @@ type row struct {
 	New     int    `json:"new"`     // sampled, or scored, tokens of a sequence
 	Against string `json:"against"` // who is measured beside us; "": nobody
 
+	Precision string `json:"precision"` // the contract that ours computes under; "": it makes no difference
+
 	Lengths []int  `json:"lengths,omitempty"` // kindContext: tokens of the sequence
 	Split   string `json:"split,omitempty"`   // kindSplit: which
 	Second  bool   `json:"second,omitempty"`  // kindGRPO: a forward for "old" log-probs after sampling
@@ -54,9 +56,9 @@ func allRows(quick bool) []row {
 }
 
 func samplingRows(quick bool) []row {
-	decode, group := 96, 32
+	decode, group := 64, 16
 	if quick {
-		decode, group = 48, 16
+		decode = 48
 	}
 	var out []row
 	for _, m := range []struct {
@@ -109,17 +111,24 @@ func exactnessRows() []row {
 		{Name: "exactness: attention of 1 row over 4096 positions", Kind: kindSplit, Split: splitPositions, Rows: 1, Prompt: 4096, Against: inexactName, goals: cheap},
 		{Name: "exactness: products of a layer, 1 row", Kind: kindSplit, Split: splitChannels, Rows: 1, Against: inexactName, goals: cheap},
 		{Name: "exactness: products of a layer, 8 rows", Kind: kindSplit, Split: splitChannels, Rows: 8, Against: inexactName, goals: cheap},
-		{Name: "exactness: GRPO step, 1 prompt x 8 samples x 64 tokens", Kind: kindGRPO, Model: smollm2, Rows: 8, Groups: 1, Prompt: 64, New: 64,
+		{Name: stepName, Kind: kindGRPO, Model: smollm2, Rows: 8, Groups: 1, Prompt: 64, New: 64,
 			Against: secondName, goals: cheap},
 	}
 }
+
+// Names of lines that others refer to.
+const (
+	stepName    = "exactness: GRPO step, 1 prompt x 8 samples x 64 tokens"
+	mixName     = "exactness: the same step, sampler and trainer apart"
+	contextName = "growth: SmolLM2-135M, decode 1 row at 1K to 8K tokens"
+)
 
 // busyRows are measured alone and beside a process that never rests, on the same cores.
 func busyRows() []row {
 	kept := []goal{atLeast(ofKept, 0.6)}
 	return []row{
 		{Name: "beside a busy process: SmolLM2-135M, decode 1 row", Kind: kindDecode, Model: smollm2, Rows: 1, Prompt: 1, New: 32, Against: llamaName, Beside: true, goals: kept},
-		{Name: "beside a busy process: SmolLM2-135M, prefill 256", Kind: kindPrefill, Model: smollm2, Rows: 1, Prompt: 256, New: 1, Against: llamaName, Beside: true, goals: kept},
+		{Name: "beside a busy process: SmolLM2-135M, prefill 128", Kind: kindPrefill, Model: smollm2, Rows: 1, Prompt: 128, New: 1, Against: llamaName, Beside: true, goals: kept},
 		{Name: "beside a busy process: SmolLM2-135M LoRA r16 step, 8 x 64 tokens", Kind: kindLoRA, Model: smollm2, Rows: 8, Groups: 1, Prompt: 32, New: 32, Beside: true, goals: kept},
 	}
 }
@@ -134,8 +143,6 @@ func growthRows() []row {
 		step, many,
 	}
 }
-
-const contextName = "growth: SmolLM2-135M, decode 1 row at 1K to 8K tokens"
 
 func startRows() []row {
 	return []row{{Name: "start: rltrain chat on Qwen2.5-0.5B, first byte of the answer", Kind: kindStart, Model: qwen, Rows: 1, New: 1,

@@ -20,6 +20,8 @@ type sample struct {
 	peak int64         // resident bytes, 0: told by close
 }
 
+func (s sample) rate() float64 { return float64(s.Tokens) / s.Seconds }
+
 // runner is one side of a row, ready to run it again and again.
 type runner interface {
 	name() string

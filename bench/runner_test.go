@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"graft/kernels"
 )
 
 // fakePython is a peers folder whose Python is a shell script.
@@ -147,7 +149,7 @@ func TestSplitVariantsAgree(t *testing.T) {
 		assert.Less(t, v.difference(), 1e-5)
 		v.close()
 	}
-	v, err := productVariants(2, 3)
+	v, err := productVariants(2, 3, kernels.PrecisionF32)
 	require.NoError(t, err)
 	v.exact()
 	v.inexact()

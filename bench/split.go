@@ -62,7 +62,11 @@ func (j *job) runSplit() (*splitRates, error) {
 	if j.Row.Split == splitPositions {
 		v, err = attentionVariants(j.Row.Prompt, j.Threads)
 	} else {
-		v, err = productVariants(j.Row.Rows, j.Threads)
+		precision, ok := kernels.ParsePrecision(j.Row.Precision)
+		if !ok {
+			return nil, fmt.Errorf("a row of unknown precision %q", j.Row.Precision)
+		}
+		v, err = productVariants(j.Row.Rows, j.Threads, precision)
 	}
 	if err != nil {
 		return nil, err
@@ -125,10 +129,11 @@ func (t *team) meet() {
 // workbench is memory for variants and the backends that compute them: one with all threads, and one of
 // a single thread for each.
 type workbench struct {
-	whole *cpu.Backend
-	ones  []*cpu.Backend
-	mem   []*kernels.Memory
-	err   error
+	whole     *cpu.Backend
+	ones      []*cpu.Backend
+	precision kernels.Precision // of weights
+	mem       []*kernels.Memory
+	err       error
 }
 
 func newWorkbench(threads int) *workbench {
@@ -200,7 +205,7 @@ func (b *workbench) matrix(out, in int, seed uint64) []byte {
 
 // packed packs the inputs [from, to) of such a matrix.
 func (b *workbench) packed(raw []byte, out, in, from, to int) kernels.Weight {
-	w := kernels.Weight{Format: quant.Q4_1, Out: out, In: to - from, Bytes: b.whole.PackedBytes(quant.Q4_1, out, to-from)}
+	w := kernels.Weight{Precision: b.precision, Format: quant.Q4_1, Out: out, In: to - from, Bytes: b.whole.PackedBytes(quant.Q4_1, out, to-from)}
 	t := b.tensor(kernels.F32, 1, int(w.Bytes/4))
 	if b.err != nil {
 		return w

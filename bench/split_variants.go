@@ -113,8 +113,9 @@ type operation struct {
 
 // productVariants multiplies rows by the matrices of every layer: ours, which shares out outputs
 // among the threads, and the inputs cut among them with the partial sums added (split-K).
-func productVariants(rows, threads int) (*variants, error) {
+func productVariants(rows, threads int, precision kernels.Precision) (*variants, error) {
 	b := newWorkbench(threads)
+	b.precision = precision
 	first := []*operation{
 		b.operation(rows, splitDim, threads, 10, splitHeads*splitHead, splitKV*splitHead, splitKV*splitHead),
 		b.operation(rows, splitHeads*splitHead, threads, 20, splitDim),

@@ -51,7 +51,7 @@ func (j *job) grpoStep(m *model.Model) (*timing, error) {
 	err = j.profiled(func() error {
 		begin := time.Now()
 		stats, err := trainer.Step(context.Background())
-		t.Seconds = time.Since(begin).Seconds()
+		t.Seconds, t.Sampling = time.Since(begin).Seconds(), game.sampling.Seconds()
 		if err == nil && stats.Get("mismatch_tokens") != 0 {
 			err = fmt.Errorf("%g of %g log-probs of the sampler differ from the trainer's", stats.Get("mismatch_tokens"), stats.Get("mismatch_compared"))
 		}
@@ -67,6 +67,8 @@ type game struct {
 	row    *row
 	batch  int
 	asked  int
+
+	sampling time.Duration // that the last Generate took
 }
 
 // Next hands out random prompts.
@@ -87,7 +89,9 @@ func (g *game) Generate(ctx context.Context, prompts []rl.Prompt, n, step int) (
 		q.Adapter, q.Draw = g.policy.Adapter, [3]uint32{uint32(step), uint32(p.Row), 0}
 		reqs[i] = infer.Request{Prompt: p.IDs, Params: q}
 	}
+	begin := time.Now()
 	done, err := g.engine.Generate(ctx, reqs)
+	g.sampling = time.Since(begin)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (j *job) trainAdapter(m *model.Model) (*timing, error) {
 		return nil, err
 	}
 	scale := -1 / float32(rl.Tokens(batch))
-	step := func() error {
+	step := func(batch []rl.Rollout) error {
 		policy.ZeroGrads()
 		for from := 0; from < len(batch); from += microBatch {
 			part := batch[from:min(from+microBatch, len(batch))]
@@ -54,13 +54,13 @@ func (j *job) trainAdapter(m *model.Model) (*timing, error) {
 		policy.Updated()
 		return nil
 	}
-	if err := step(); err != nil { // warm: B leaves zero, scratch has grown
+	if err := step(batch[:min(microBatch, len(batch))]); err != nil { // warm: B leaves zero, scratch has grown
 		return nil, err
 	}
 	t := &timing{Tokens: j.Row.tokens()}
 	err = j.profiled(func() error {
 		begin := time.Now()
-		err := step()
+		err := step(batch)
 		t.Seconds = time.Since(begin).Seconds()
 		return err
 	})
