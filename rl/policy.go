@@ -24,14 +24,17 @@ type PagePool interface {
 
 // Policy scores rollouts and turns token gradients into parameter gradients, by the same forward
 // that samples. The reference policy is the same model without its adapter, or Reference when the
-// base itself is trained.
+// base itself is trained, or the model with ReferenceAdapter when an adapter is trained further.
 type Policy struct {
 	Model     *model.Model
 	Adapter   *weights.Adapter // nil: the base is trained, or nothing is
-	Reference *model.Model     // frozen copy; nil: Model without adapter
-	Pages     *model.Pages
-	Pool      PagePool
-	InvT      float32 // 1/temperature of every log-prob
+	Reference *model.Model     // frozen copy; nil: Model
+	// ReferenceAdapter is a frozen copy of the adapter as training found it, no larger than Adapter;
+	// nil: the reference has no adapter.
+	ReferenceAdapter *weights.Adapter
+	Pages            *model.Pages
+	Pool             PagePool
+	InvT             float32 // 1/temperature of every log-prob
 
 	size   PolicySize // what Allocate was asked for
 	acts   *model.Acts
@@ -153,7 +156,7 @@ func (p *Policy) ScoreReference(batch []Rollout) ([]float32, error) {
 	if p.Reference != nil {
 		ref = p.Reference
 	}
-	logp, _, err := p.score(ref, nil, batch)
+	logp, _, err := p.score(ref, p.ReferenceAdapter, batch)
 	p.release()
 	return logp, err
 }

@@ -29,7 +29,7 @@ type dpoCmd struct {
 
 // Help is the manual's long text.
 func (dpoCmd) Help() string {
-	return `Learns from rows with chosen and rejected (and a prompt, or a beginning that both share), as text or messages. The reference is the model without its adapter, so it costs no memory. eval_before and eval_after are the share of held-out pairs whose chosen completion is the more probable one.`
+	return `Learns from rows with chosen and rejected (and a prompt, or a beginning that both share), as text or messages. The reference is the model without its adapter, so it costs no memory; with --adapter, which training goes on from, it is a frozen copy of that adapter, which the run's folder keeps as reference. eval_before and eval_after are the share of held-out pairs whose chosen completion is the more probable one.`
 }
 
 func (d *dpoCmd) check(c *console) error {
@@ -44,7 +44,6 @@ func (d *dpoCmd) check(c *console) error {
 		c.unused("f-alpha-divergence-coef", d.FDivergenceType != "alpha_divergence", "but with --f-divergence-type alpha_divergence"),
 		c.unused("discopop-tau", !discopop, "but with --loss-type discopop"),
 		c.unused("loss-weights", len(d.LossType) < 2, "with one loss"),
-		c.unused("adapter", d.Adapter != "", ": dpo's reference is the model without adapter, and a policy that begins elsewhere needs a copy of its beginning; train a new adapter"),
 	)
 }
 

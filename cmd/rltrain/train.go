@@ -34,7 +34,9 @@ type training struct {
 	figure  string // what the curve shows: "reward", "loss", "rewards/accuracies"
 	// needsReference: full fine-tuning compares with the model as it was.
 	needsReference bool
-	sampled        bool // the run samples: its summary has rewards, its lines the mismatch
+	// fromAdapter: the reference is the adapter that training goes on from, not the model without one.
+	fromAdapter bool
+	sampled     bool // the run samples: its summary has rewards, its lines the mismatch
 
 	session *session
 	sizes   sizes
@@ -93,7 +95,11 @@ func (t *training) plan(engine *infer.Options) *infer.Options {
 		p.Add("gradients", s.adapter, "of the adapter", "")
 	}
 	p.Add("moments", rl.AdamWBytes(s.lengths...), "two a parameter", "")
-	p.Add("reference", s.reference, "the model as it was", "set --beta 0 (grpo), or train an adapter")
+	reference := "the model as it was"
+	if t.fromAdapter {
+		reference = "the adapter as it was"
+	}
+	p.Add("reference", s.reference, reference, "set --beta 0 (grpo), or train a new adapter")
 	size := s.policy
 	size.Keep, size.Threads = t.keep, t.session.backend.Threads()
 	what := fmt.Sprintf("%s: %d rows, keeping %s", s.rows, size.Rows, map[model.Keep]string{model.KeepAll: "all layers", model.KeepInputs: "each layer's input"}[t.keep])
@@ -138,6 +144,9 @@ func (t *training) trained() error {
 	if err != nil {
 		return err
 	}
+	if t.fromAdapter = t.beganWithAdapter(); t.fromAdapter {
+		t.sizes.reference = shape.Params
+	}
 	t.sizes.adapter, t.sizes.rank, t.sizes.lengths = shape.Params, shape.Cols, []int{int(shape.Params / 4)}
 	return nil
 }
@@ -165,7 +174,7 @@ func (t *training) load(engine *infer.Options) error {
 		}
 	}
 	if t.sizes.reference > 0 {
-		if t.policy.Reference, err = launch.Reference(s.source, s.loaded.Arena); err != nil {
+		if err := t.loadReference(); err != nil {
 			return err
 		}
 	}
@@ -183,6 +192,38 @@ func (t *training) load(engine *infer.Options) error {
 	size := t.sizes.policy
 	size.Keep, size.Threads = t.keep, s.backend.Threads()
 	return t.policy.Allocate(size)
+}
+
+// referencePart is where a run's folder keeps the adapter that it went on from, if that is what it is
+// held to: a resumed run needs it, wherever it came from.
+const referencePart = "reference"
+
+// beganWithAdapter tells whether the run is held to an adapter that it went on from.
+func (t *training) beganWithAdapter() bool {
+	if t.lora.Full || t.command != "dpo" {
+		return false
+	}
+	if t.resume != nil {
+		return exists(filepath.Join(filepath.Dir(t.resume.Path), referencePart))
+	}
+	return t.session.source.Adapter != ""
+}
+
+// loadReference brings what the policy is held to into memory.
+func (t *training) loadReference() (err error) {
+	s, p := t.session, t.policy
+	if !t.fromAdapter {
+		p.Reference, err = launch.Reference(s.source, s.loaded.Arena)
+		return err
+	}
+	kept, from := filepath.Join(t.log.Dir(), referencePart), s.source.Adapter
+	if t.resume != nil {
+		from = kept
+	}
+	if p.ReferenceAdapter, err = p.Model.LoadAdapter(from, launch.AdapterID+1, false); err != nil || t.resume != nil {
+		return err
+	}
+	return p.Model.SavePEFT(p.ReferenceAdapter, kept)
 }
 
 func (t *training) makeAdapter(m *model.Model) (err error) {

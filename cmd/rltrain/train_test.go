@@ -234,6 +234,60 @@ func TestSeveralStepsOnOneBatchResumeToo(t *testing.T) {
 	assert.Equal(t, want["adapter_sha256"], summary(t, r)["adapter_sha256"])
 }
 
+// pairs writes a dataset of n preferences over sums and returns its path.
+func pairs(t *testing.T, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"question":"%d+%d=","chosen":"%d","rejected":"%d"}`+"\n", 10+i, 20+i, 30+2*i, 29+2*i)
+	}
+	return file(t, "pairs.jsonl", b.String())
+}
+
+// A policy that goes on from an adapter is held to that adapter, as in TRL: at the first step both
+// are the same, so the loss is ln 2 and no pair has a margin.
+func TestPreferencesGoOnFromAnAdapter(t *testing.T) {
+	root := t.TempDir()
+	first, data := filepath.Join(root, "first"), pairs(t, 24)
+	args := func(dir string, more ...string) []string {
+		return append([]string{"dpo", "--model", "tiny", "--dataset", data, "--max-steps", "6", "--per-device-train-batch-size", "4", "--learning-rate", "1e-3",
+			"--eval-size", "0", "--save-steps", "1", "--save-total-limit", "0", "--output-dir", dir, "--json"}, more...)
+	}
+	ok(t, args(first)...)
+	assert.NoFileExists(t, filepath.Join(first, "reference", "adapter_config.json"), "a new adapter is held to the model")
+	moved := filepath.Join(root, "moved")
+	require.NoError(t, os.CopyFS(moved, os.DirFS(filepath.Join(first, "adapter"))))
+
+	second := filepath.Join(root, "second")
+	r := ok(t, args(second, "--adapter", moved)...)
+	assert.Contains(t, r.err, "the adapter as it was")
+	want := summary(t, r)
+	raw, err := os.ReadFile(filepath.Join(second, "metrics.jsonl"))
+	require.NoError(t, err)
+	var steps []map[string]float64
+	for _, line := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
+		var s map[string]float64
+		require.NoError(t, json.Unmarshal([]byte(line), &s))
+		steps = append(steps, s)
+	}
+	assert.InDelta(t, 0.6931472, steps[0]["loss"], 1e-6)
+	assert.Zero(t, steps[0]["rewards/margins"])
+	assert.NotZero(t, steps[1]["rewards/margins"])
+
+	// A run that is resumed is held to the same: neither to its checkpoint nor to what now lies where
+	// the adapter was.
+	require.NoError(t, os.Remove(filepath.Join(second, "summary.json")))
+	for i := 4; i <= 6; i++ {
+		require.NoError(t, os.RemoveAll(filepath.Join(second, fmt.Sprintf("checkpoint-%d", i))))
+	}
+	require.NoError(t, os.CopyFS(filepath.Join(root, "other"), os.DirFS(filepath.Join(first, "checkpoint-1", "adapter"))))
+	require.NoError(t, os.RemoveAll(moved))
+	require.NoError(t, os.Rename(filepath.Join(root, "other"), moved))
+	again := ok(t, "resume", second, "--json")
+	assert.Contains(t, again.err, "resumed at step 3")
+	assert.Equal(t, want["adapter_sha256"], summary(t, again)["adapter_sha256"])
+}
+
 func TestTuningOnRows(t *testing.T) {
 	var pairs strings.Builder
 	for i := range 30 {
