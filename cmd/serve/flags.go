@@ -36,8 +36,8 @@ type flags struct {
 	MaxBodySize    launch.Bytes  `help:"Most bytes of a request's body." default:"8MiB" group:"Server:"`
 	MaxConnections int           `help:"Connections open at once." default:"1024" group:"Server:"`
 	StallTimeout   time.Duration `help:"How long a client may take to send a request, or to take what is written to it." default:"2m" group:"Server:"`
-	DrainTimeout   time.Duration `help:"How long requests under way may go on after SIGINT or SIGTERM." default:"2m" group:"Server:"`
-	LogRequests    bool          `help:"One line on standard error for every request; failures are always told." default:"true" negatable:"" group:"Server:"`
+	DrainTimeout   time.Duration `help:"How long requests under way may go on after SIGINT or SIGTERM; then they are answered 503 and the exit code is 1." default:"2m" group:"Server:"`
+	LogRequests    bool          `help:"One line on standard error for every request: id, method, path, status, time, finish reasons or the reason of the failure; never texts or keys. Without it only failures of the server are told." default:"true" negatable:"" group:"Server:"`
 
 	MaxNumSeqs               int          `help:"Sequences computed at once." default:"64" group:"Engine:"`
 	MaxNumBatchedTokens      int          `help:"Tokens of one step; 0: 256, or --max-num-seqs if that is more." placeholder:"N" group:"Engine:"`

@@ -3,7 +3,7 @@
 // It is flags and wiring: it plans memory and refuses what does not fit, loads the model, starts the
 // engine, and only then listens, so that a server that answers is a server that is ready. SIGINT or
 // SIGTERM lets the requests under way end. stdout gets one line, the address; stderr is for talk.
-// Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage.
+// Exit codes: 0 stopped as asked, 1 failed or requests were cut at the end, 2 wrong usage.
 package main
 
 import (
@@ -84,11 +84,14 @@ const description = `Serve answers the OpenAI API over HTTP from one model and i
 Endpoints: /v1/models, /v1/completions, /v1/chat/completions (JSON and server-sent events), /tokenize, /detokenize, ` +
 	`/tokenizer_info, /metrics, /health, and with --allow-runtime-lora-updating /v1/load_lora_adapter and ` +
 	`/v1/unload_lora_adapter. Defaults of a request are OpenAI's: temperature 1, top_p 1, max_tokens 16 for completions ` +
-	`and the rest of the context for chat. Tools are given to the chat template; calls stay in the text of the answer. Fields that would change the result and are not supported are refused by name.
+	`and the rest of the context for chat. Tools are given to the chat template. Calls in the form of Qwen and Hermes, Llama 3 or Mistral, by the template, are ` +
+	`answered as tool_calls; what is no whole call stays text, and so do calls of other models. Fields that would change the result and are not supported are refused by name.
 
 The server listens once the model is loaded. Its address is the one line on standard output. SIGINT or SIGTERM ends it ` +
-	`after the requests under way; a second signal ends those too. Options are also read from GRAFT_* variables ` +
-	`(--api-key is GRAFT_API_KEY). Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage.`
+	`after the requests under way. When --drain-timeout is over, or on a second signal, those that are left are answered ` +
+	`503 with code shutting_down, streams by an event. Options are also read from GRAFT_* variables ` +
+	`(--api-key is GRAFT_API_KEY). Exit codes: 0 stopped as asked, everybody was answered; 1 failed, ` +
+	`or requests were cut when the server stopped; 2 wrong usage.`
 
 // parse reads the command line and the environment.
 func (f *flags) parse(args []string, out io.Writer) error {
