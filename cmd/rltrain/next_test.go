@@ -66,9 +66,8 @@ func TestWhatIsNextWorksAsPrinted(t *testing.T) {
 	commands = typed(t, demo)
 	assert.Equal(t, []string{"chat", "--runs", runs}, commands["chat"])
 	assert.NotContains(t, commands, "eval", "its problems are in no file")
-	program, _ := calledAs(os.Args[0])
-	for _, line := range strings.Split(strings.ReplaceAll(demo, program, "rltrain"), "\n") {
-		if !strings.Contains(line, runs) {
+	for _, line := range strings.Split(demo, "\n") {
+		if !strings.Contains(line, runs) && runtime.GOOS != "windows" { // where no sign goes on with a line in every shell
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, line)
 		}
 	}
