@@ -129,12 +129,15 @@ func (p *peers) python() string {
 	return filepath.Join(p.folder, "venv", "bin", "python")
 }
 
+// pythonStampText is what the stamp of a whole installation says.
+func pythonStampText() string { return strings.Join(pythonPackages, "\n") }
+
 // pythonStamp holds the versions that were installed whole.
 func (p *peers) pythonStamp() string { return filepath.Join(p.folder, "venv", "graft-bench.txt") }
 
 func (p *peers) pythonReady() bool {
 	raw, err := os.ReadFile(p.pythonStamp())
-	return err == nil && string(raw) == strings.Join(pythonPackages, "\n")
+	return err == nil && string(raw) == pythonStampText()
 }
 
 // installPython makes a virtual environment. pip's own variables (PIP_EXTRA_INDEX_URL ...) say where
@@ -152,7 +155,7 @@ func (p *peers) installPython(ctx context.Context, talk io.Writer) error {
 	if err := p.do(ctx, p.python(), append([]string{"-m", "pip", "install", "--quiet"}, pythonPackages...)...); err != nil {
 		return err
 	}
-	return os.WriteFile(p.pythonStamp(), []byte(strings.Join(pythonPackages, "\n")), 0o644)
+	return os.WriteFile(p.pythonStamp(), []byte(pythonStampText()), 0o644)
 }
 
 // do runs a command of an installation; its output is shown only when it fails.
