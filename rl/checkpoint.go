@@ -30,7 +30,9 @@ type CheckpointState struct {
 	Options map[string]string `json:"options"`  // those that decide the result, as text
 	Base    string            `json:"base_model"`
 	Layout  string            `json:"layout"` // the backend whose order of bytes the moments have
-	Extra   map[string]string `json:"extra,omitempty"`
+	// Precision is the contract of every forward; "": from before there was a choice, which is f32.
+	Precision string            `json:"precision,omitempty"`
+	Extra     map[string]string `json:"extra,omitempty"`
 }
 
 // CheckpointPart is one file or folder of a checkpoint; Write makes it at the path given.

@@ -189,9 +189,22 @@ func readTrained(path string, be kernels.Backend, params []weights.Param) error 
 	return nil
 }
 
+// Precision is the contract that the run computes under.
+func (c *Checkpoint) Precision() (kernels.Precision, error) {
+	name := c.State.Precision
+	if name == "" {
+		return kernels.PrecisionF32, nil
+	}
+	p, ok := kernels.ParsePrecision(name)
+	if !ok {
+		return 0, fmt.Errorf("rl: %s was trained under precision %.40q, which this version does not know", c.Path, name)
+	}
+	return p, nil
+}
+
 // CheckResume refuses to go on under circumstances that would give another result than the run
 // that was interrupted, and lists each.
-func (c *Checkpoint) CheckResume(base, layout string, options map[string]string) error {
+func (c *Checkpoint) CheckResume(base, layout string, precision kernels.Precision, options map[string]string) error {
 	s := &c.State
 	var differ []string
 	if s.Base != base {
@@ -199,6 +212,11 @@ func (c *Checkpoint) CheckResume(base, layout string, options map[string]string)
 	}
 	if s.Layout != layout {
 		differ = append(differ, fmt.Sprintf("backend: %s in the checkpoint, %s now", s.Layout, layout))
+	}
+	if was, err := c.Precision(); err != nil {
+		return err
+	} else if was != precision {
+		differ = append(differ, fmt.Sprintf("precision: %s in the checkpoint, %s now", was, precision))
 	}
 	names := map[string]bool{}
 	for n := range s.Options {

@@ -138,9 +138,9 @@ func TestPruneKeepsWholeOnes(t *testing.T) {
 
 func TestResumeListsEveryDifference(t *testing.T) {
 	c := Checkpoint{Path: "p", State: CheckpointState{Base: "aaaa", Layout: "cpu", Options: map[string]string{"beta": "0.1", "seed": "1", "gone": "x"}}}
-	require.NoError(t, c.CheckResume("aaaa", "cpu", map[string]string{"beta": "0.1", "seed": "1", "gone": "x"}))
-	err := c.CheckResume("bbbb", "ref", map[string]string{"beta": "0.2", "seed": "1", "new": "y"})
-	for _, want := range []string{"base model", "backend: cpu", "beta: 0.1 in the checkpoint, 0.2 now", "gone: x in the checkpoint, not set now", "new: not set in the checkpoint, y now"} {
+	require.NoError(t, c.CheckResume("aaaa", "cpu", kernels.PrecisionF32, map[string]string{"beta": "0.1", "seed": "1", "gone": "x"}))
+	err := c.CheckResume("bbbb", "ref", kernels.PrecisionInt8, map[string]string{"beta": "0.2", "seed": "1", "new": "y"})
+	for _, want := range []string{"base model", "backend: cpu", "precision: f32 in the checkpoint, int8 now", "beta: 0.1 in the checkpoint, 0.2 now", "gone: x in the checkpoint, not set now", "new: not set in the checkpoint, y now"} {
 		require.ErrorContains(t, err, want)
 	}
 	require.NotContains(t, err.Error(), "seed")

@@ -288,6 +288,7 @@ type Summary struct {
 	PeakBytes      int64    `json:"peak_bytes"`
 	BytesSynced    int64    `json:"bytes_synced"` // copied from trainer to sampler: infer.Stats.BytesCopied
 	AdapterSHA256  string   `json:"adapter_sha256"`
+	Precision      string   `json:"precision"` // contract of every forward
 }
 
 // WriteSummary writes summary.json: the sign that a run is done.

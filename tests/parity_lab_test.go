@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"graft/infer"
+	"graft/kernels"
 	"graft/kernels/cpu"
 	"graft/model"
 	"graft/rl"
@@ -24,10 +25,11 @@ import (
 // may hold them in.
 func parityModels() []string {
 	return []string{"tiny", "llama-untied", "llama-rope-llama3", "mistral", "qwen2", "qwen3", "gemma3", "phi3", "phi3-longrope",
-		"llama-Q4_0.gguf", "qwen3-Q8_0.gguf", "gemma3.gguf"}
+		"llama-Q4_0.gguf", "qwen3-Q8_0.gguf", "gemma3.gguf", "tiny int8", "llama-Q4_0.gguf int8", "qwen3-Q8_0.gguf int8"}
 }
 
-// openModel loads one of parityModels on a backend of its own.
+// openModel loads one of parityModels on a backend of its own. Behind the name may stand the precision
+// contract.
 func openModel(t *testing.T, name string, threads int) *model.Model {
 	t.Helper()
 	be := cpu.New(cpu.Options{Threads: threads})
@@ -36,7 +38,13 @@ func openModel(t *testing.T, name string, threads int) *model.Model {
 	t.Cleanup(arena.Close)
 	var files *model.Files
 	var err error
-	switch o := (model.Options{Context: 128}); {
+	o := model.Options{Context: 128}
+	name, contract, given := strings.Cut(name, " ")
+	if given {
+		o.Precision, given = kernels.ParsePrecision(contract)
+		require.True(t, given, contract)
+	}
+	switch {
 	case name == "tiny":
 		file, e := tiny.Open()
 		require.NoError(t, e)
@@ -50,6 +58,7 @@ func openModel(t *testing.T, name string, threads int) *model.Model {
 	defer files.Close()
 	m, err := files.Load(arena)
 	require.NoError(t, err)
+	require.Equal(t, o.Precision, m.Precision)
 	return m
 }
 

@@ -53,7 +53,7 @@ func (h chatCmd) Run(c *console) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	s, err := h.sampling(c, 1)
+	s, err := h.sampling(c, launch.Answering, 1)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (h chatCmd) Run(c *console) error {
 	}
 	interactive := isTerminal(c.in)
 	if interactive {
-		c.talk.say("%s%s on %s. /new begins again, /quit ends.", s.source.Model, with, s.backend.Name())
+		c.talk.say("%s%s on %s, precision %s. /new begins again, /quit ends.", s.source.Model, with, s.backend.Name(), s.loaded.Model.Precision)
 	}
 	talk := &conversation{h: h, session: s}
 	talk.reset()

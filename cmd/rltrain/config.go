@@ -74,6 +74,15 @@ func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
 	return parsed, nil
 }
 
+// settle writes what an option came to among the settings, for config.yaml.
+func (c *console) settle(name, value string) {
+	for _, s := range c.settings {
+		if s.name == name {
+			s.value.SetString(value)
+		}
+	}
+}
+
 // given tells whether an option came from the command line or the environment.
 func given(parsed *kong.Context, f *kong.Flag) bool {
 	for _, p := range parsed.Path {

@@ -40,6 +40,7 @@ type demoCmd struct {
 	Runs        string       `help:"Folder of runs." default:"runs" placeholder:"DIR"`
 	Threads     int          `help:"Threads that compute; 0: all. Results do not depend on it." placeholder:"N"`
 	MemoryLimit launch.Bytes `help:"Most memory the plan may take, as 4GiB." placeholder:"SIZE"`
+	Precision   string       `help:"f32, int8 or auto; see grpo -h." default:"auto" enum:"auto,f32,int8" placeholder:"NAME"`
 	MaxSteps    int          `help:"Optimizer steps; 0: as many as the demo takes." placeholder:"N"`
 	OutputDir   string       `help:"The run's folder; default: a new one in --runs." placeholder:"DIR"`
 	Resume      string       `help:"Go on with a demo that was stopped." placeholder:"[DIR]"`
@@ -50,7 +51,7 @@ type demoCmd struct {
 // settings are the demo as a GRPO command.
 func (d *demoCmd) settings() *grpoCmd {
 	g := &grpoCmd{}
-	g.Model, g.Runs, g.Threads, g.MemoryLimit = launch.Tiny, d.Runs, d.Threads, d.MemoryLimit
+	g.Model, g.Runs, g.Threads, g.MemoryLimit, g.Precision = launch.Tiny, d.Runs, d.Threads, d.MemoryLimit, d.Precision
 	g.grpoOptions = grpoOptions{NumGenerations: demo().group, MaxCompletionLength: demo().maxTokens, Temperature: 1, TopP: 1, LossType: grpo.DAPO,
 		ImportanceSamplingLevel: grpo.Token, UseBiasCorrectionKL: true, Epsilon: 0.2, ScaleRewards: grpo.ScaleGroup,
 		MultiObjectiveAggregation: grpo.SumThenNormalize, NumIterations: 1, TopEntropyQuantile: 1, ShuffleDataset: true, MaxNumSeqs: demo().batch,

@@ -72,24 +72,32 @@ func compareRigs(what string, tolerance float64, f func(be kernels.Backend) ([]f
 	return worst, nil
 }
 
-// checkFormats multiplies by a matrix of every weight format.
+// contracts lists the precision contracts.
+func contracts() []kernels.Precision {
+	return []kernels.Precision{kernels.PrecisionF32, kernels.PrecisionInt8}
+}
+
+// checkFormats multiplies by a matrix of every weight format under both contracts.
 func checkFormats() finding {
 	f := finding{What: "kernels", Needed: true, OK: true, Fix: "this build computes wrong numbers on this processor: run with -tags noasm, and please report the processor's model with this line"}
 	worst := 0.0
-	for _, format := range quant.Formats() {
-		off, err := compareRigs("MatMul "+format.String(), 1e-4, func(be kernels.Backend) ([]float32, error) { return multiply(be, format) })
-		if err != nil {
-			f.OK, f.Detail = false, err.Error()
-			return f
+	for _, precision := range contracts() {
+		for _, format := range quant.Formats() {
+			off, err := compareRigs(fmt.Sprintf("MatMul %s, precision %s", format, precision), 1e-4,
+				func(be kernels.Backend) ([]float32, error) { return multiply(be, format, precision) })
+			if err != nil {
+				f.OK, f.Detail = false, err.Error()
+				return f
+			}
+			worst = max(worst, off)
 		}
-		worst = max(worst, off)
 	}
-	f.Detail = fmt.Sprintf("%d weight formats: %s agree bit for bit, off the reference by %.0e of the largest value", len(quant.Formats()), strings.Join(isas(), ", "), worst)
+	f.Detail = fmt.Sprintf("%d weight formats, precision f32 and int8 (auto is %s): %s agree bit for bit, off the reference by %.0e of the largest value", len(quant.Formats()), autoPrecision(), strings.Join(isas(), ", "), worst)
 	return f
 }
 
 // multiply is 3 rows by a [40, 512] matrix of the format, all random but always the same.
-func multiply(be kernels.Backend, format quant.Format) ([]float32, error) {
+func multiply(be kernels.Backend, format quant.Format, precision kernels.Precision) ([]float32, error) {
 	const rows, out, in = 3, 40, 512
 	src := rng.New(1, "doctor")
 	values := make([]float32, out*in)
@@ -104,6 +112,7 @@ func multiply(be kernels.Backend, format quant.Format) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.Precision = precision
 	be.Pack(w, 0, raw)
 	x, err := arena.Tensor("x", kernels.F32, rows, in)
 	if err != nil {
@@ -135,12 +144,17 @@ func download(be kernels.Backend, t kernels.Tensor) ([]float32, error) {
 // backward.
 func checkModel() finding {
 	f := finding{What: "model", Needed: true, OK: true, Fix: "this build computes wrong numbers on this processor: run with -tags noasm, and please report the processor's model with this line"}
-	worst, err := compareRigs("the embedded model", 2e-3, trainTiny)
-	if err != nil {
-		f.OK, f.Detail = false, err.Error()
-		return f
+	worst := 0.0
+	for _, precision := range contracts() {
+		off, err := compareRigs(fmt.Sprintf("the embedded model, precision %s", precision), 2e-3,
+			func(be kernels.Backend) ([]float32, error) { return trainTiny(be, precision) })
+		if err != nil {
+			f.OK, f.Detail = false, err.Error()
+			return f
+		}
+		worst = max(worst, off)
 	}
-	f.Detail = fmt.Sprintf("log-probs and adapter gradients of the embedded model agree bit for bit, off the reference by %.0e", worst)
+	f.Detail = fmt.Sprintf("precision f32 and int8: log-probs and adapter gradients of the embedded model agree bit for bit, off the reference by %.0e", worst)
 	return f
 }
 
@@ -157,8 +171,8 @@ func (fixedPool) Take(n int) ([]int32, error) {
 
 func (fixedPool) Give([]int32) {}
 
-func trainTiny(be kernels.Backend) ([]float32, error) {
-	source, err := launch.Open(launch.Request{Model: launch.Tiny})
+func trainTiny(be kernels.Backend, precision kernels.Precision) ([]float32, error) {
+	source, err := launch.Open(launch.Request{Model: launch.Tiny, Precision: precision.String()})
 	if err != nil {
 		return nil, err
 	}

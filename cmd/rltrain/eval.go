@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"graft/cmd/internal/launch"
 	"graft/cmd/internal/loop"
 	"graft/infer"
 	"graft/infer/paged"
@@ -131,7 +132,7 @@ func (e evalCmd) Run(c *console) error {
 	if err := rewards.Prepare(ctx, judge.Rewards); err != nil {
 		return err
 	}
-	s, err := e.modelOptions.open(c, model.Options{})
+	s, err := e.modelOptions.open(c, launch.Answering, model.Options{})
 	if err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 		sum.Verdict = d.Verdict()
 		sum.TokensSampled += int64(before.Tokens)
 	}
-	sum.Seconds = time.Since(begin).Seconds()
+	sum.Seconds, sum.Precision = time.Since(begin).Seconds(), s.loaded.Model.Precision.String()
 	if e.Completions != "" {
 		if err := writeAnswers(c, e.Completions, judge, prompts, r); err != nil {
 			return err

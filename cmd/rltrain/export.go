@@ -59,7 +59,7 @@ func (e *exportCmd) Run(c *console) error {
 			e.Model = run.Model
 		}
 	}
-	s, err := e.open(c, model.Options{})
+	s, err := e.open(c, launch.Answering, model.Options{})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"graft/cmd/internal/launch"
 )
 
 // optionHelp is an option's text in the manual: the help, its default where neither the text nor the
@@ -32,6 +34,15 @@ func optionHelp(v *kong.Value) string {
 	return strings.TrimSuffix(text, ".") + fmt.Sprintf(" [default: %s].", fallback)
 }
 
+// autoPrecision says in an option's help what auto comes to when nothing else decides.
+func autoPrecision() string {
+	train, use, score := launch.Training.Precision(), launch.Answering.Precision(), launch.Scoring.Precision()
+	if train == use && use == score {
+		return train.String()
+	}
+	return fmt.Sprintf("%s to train, %s to sample, %s to score", train, use, score)
+}
+
 // zeroOf is the default of a number that has no other one.
 func zeroOf(t reflect.Type) string {
 	switch t.Kind() {
@@ -43,10 +54,10 @@ func zeroOf(t reflect.Type) string {
 
 // foreign are options of TRL and its relatives that this program has another way of, or no use for.
 var foreign = map[string]string{
-	"bf16":                       "weights keep the format of their file, and sums are float32; nothing is to be chosen",
-	"fp16":                       "weights keep the format of their file, and sums are float32; nothing is to be chosen",
-	"dtype":                      "weights keep the format of their file, and sums are float32; nothing is to be chosen",
-	"torch-dtype":                "weights keep the format of their file, and sums are float32; nothing is to be chosen",
+	"bf16":                       "weights keep the format of their file; --precision says how activations are multiplied with them",
+	"fp16":                       "weights keep the format of their file; --precision says how activations are multiplied with them",
+	"dtype":                      "weights keep the format of their file; --precision says how activations are multiplied with them",
+	"torch-dtype":                "weights keep the format of their file; --precision says how activations are multiplied with them",
 	"load-in-4bit":               "give a quantized GGUF file to --model",
 	"load-in-8bit":               "give a quantized GGUF file to --model",
 	"use-vllm":                   "sampling runs in this process, on the weights that are trained",

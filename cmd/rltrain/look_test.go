@@ -49,7 +49,7 @@ type wrong struct{ kernels.Backend }
 
 func TestDoctorSeesABadBit(t *testing.T) {
 	_, err := compareRigs("bits", 1, func(be kernels.Backend) ([]float32, error) {
-		out, err := multiply(be, quant.Q4_0)
+		out, err := multiply(be, quant.Q4_0, kernels.PrecisionInt8)
 		if _, isWrong := be.(wrong); isWrong || be.Name() == "cpu generic x2" {
 			out[3] += 1e-3
 		}
@@ -59,7 +59,7 @@ func TestDoctorSeesABadBit(t *testing.T) {
 		require.ErrorContains(t, err, "must be equal")
 	}
 	_, err = compareRigs("values", 1e-4, func(be kernels.Backend) ([]float32, error) {
-		out, err := multiply(be, quant.Q4_0)
+		out, err := multiply(be, quant.Q4_0, kernels.PrecisionInt8)
 		for i := range out {
 			if be.Name()[:3] == "cpu" {
 				out[i] *= 1.001

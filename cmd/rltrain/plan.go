@@ -50,7 +50,11 @@ func (p *planCmd) Run(c *console) error {
 	if err := p.check(c); err != nil {
 		return err
 	}
-	s, err := p.modelOptions.open(c, model.Options{Trained: p.Full && p.Command != "use"})
+	use := launch.Training
+	if p.Command == "use" {
+		use = launch.Answering
+	}
+	s, err := p.modelOptions.open(c, use, model.Options{Trained: p.Full && p.Command != "use"})
 	if err != nil {
 		return err
 	}
@@ -118,11 +122,12 @@ func (p *planCmd) size(t *training) (*infer.Options, error) {
 func (p *planCmd) print(c *console, s *session) error {
 	if p.JSON {
 		return json.NewEncoder(c.out).Encode(struct {
+			Precision string        `json:"precision"`
 			Items     []launch.Item `json:"items"`
 			Planned   int64         `json:"planned_bytes"`
 			Available int64         `json:"available_bytes"`
 			Fits      bool          `json:"fits"`
-		}{s.plan.Items, s.plan.Total(), s.budget.Bytes, s.plan.Fit(s.budget) == nil})
+		}{s.source.Files.Precision().String(), s.plan.Items, s.plan.Total(), s.budget.Bytes, s.plan.Fit(s.budget) == nil})
 	}
 	if err := s.plan.Write(c.out, s.budget); err != nil {
 		return err

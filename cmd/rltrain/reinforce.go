@@ -75,7 +75,7 @@ func (r *reinforcement) prepare() error {
 	if err := r.openLog(func(ids []int32) string { return r.judge.Tokenizer.Decode(ids, false) }); err != nil {
 		return err
 	}
-	r.c.talk.prose("grpo: %s, %s, %d prompts, %d steps, on %s\nrun: %s", r.session.source.Model, r.lora.describe(r.c), len(r.train), r.optim.MaxSteps, r.session.backend.Name(), r.log.Dir())
+	r.c.talk.prose("grpo: %s, %s, %d prompts, %d steps, on %s, precision %s\nrun: %s", r.session.source.Model, r.lora.describe(r.c), len(r.train), r.optim.MaxSteps, r.session.backend.Name(), r.session.source.Files.Precision(), r.log.Dir())
 	if g.TopP < 1 || g.TopK > 0 || g.MinP > 0 {
 		r.c.talk.prose("sampling is truncated (top-p %g, top-k %d, min-p %g): tokens are drawn from a changed distribution, while log-probs and ratios stay those of the whole vocabulary", g.TopP, g.TopK, g.MinP)
 	}

@@ -17,12 +17,12 @@ type scoreCmd struct {
 
 // Help is the manual's long text.
 func (scoreCmd) Help() string {
-	return `Reads {"ids":[…]} or {"text":"…"} or {"messages":[…]}, with an optional "temperature" (default 1), and writes {"ids":[…],"logprobs":[…],"entropies":[…]} in the same order. logprobs[0] is null; logprobs[i] is the log-prob of ids[i] given what is before it, entropies[i] the entropy of the distribution that follows ids[i]. Text gets the tokenizer's special tokens around it unless "add_special" is false; messages are rendered by the chat template, with the beginning of an answer if "add_generation_prompt" says so, or, if it says nothing, if the last message is the user's. The numbers are those that sampling and training compute, bit for bit.`
+	return `Reads {"ids":[…]} or {"text":"…"} or {"messages":[…]}, with an optional "temperature" (default 1), and writes {"ids":[…],"logprobs":[…],"entropies":[…]} in the same order. logprobs[0] is null; logprobs[i] is the log-prob of ids[i] given what is before it, entropies[i] the entropy of the distribution that follows ids[i]. Text gets the tokenizer's special tokens around it unless "add_special" is false; messages are rendered by the chat template, with the beginning of an answer if "add_generation_prompt" says so, or, if it says nothing, if the last message is the user's. The numbers are those that sampling and training compute, bit for bit, under the same --precision; without an adapter auto is always f32, the arithmetic of the programs that the numbers are compared with.`
 }
 
 // Run scores line by line.
 func (s scoreCmd) Run(c *console) error {
-	session, err := s.sampling(c, 1)
+	session, err := s.sampling(c, launch.Scoring, 1)
 	if err != nil {
 		return err
 	}

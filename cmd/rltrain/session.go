@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
 	"graft/cmd/internal/launch"
 	"graft/infer"
 	"graft/infer/paged"
+	"graft/kernels"
 	"graft/kernels/cpu"
 	"graft/model"
 	"graft/weights"
@@ -17,6 +19,7 @@ type modelOptions struct {
 	Model       string       `help:"GGUF file, folder with safetensors, or tiny (embedded). ${model_default}" placeholder:"MODEL" group:"model"`
 	Adapter     string       `help:"PEFT folder, adapter GGUF or run folder; none for the base model alone." placeholder:"PATH" group:"model"`
 	Runs        string       `help:"Folder of runs." default:"runs" placeholder:"DIR" group:"model"`
+	Precision   string       `help:"Arithmetic of products with quantized matrices. f32: activations as they are. int8: activations rounded to 8 bits in runs of 32, sums of whole numbers: faster where the processor has instructions for it, and results differ from f32's as with another quantization. auto: what the adapter or checkpoint was trained under, else ${auto_precision}." default:"auto" enum:"auto,f32,int8" placeholder:"NAME" group:"model"`
 	MaxModelLen int          `help:"Positions of prompt and completion together; 0: what the model was made for, at most 8192." placeholder:"N" group:"model"`
 	Threads     int          `help:"Threads that compute; 0: all. Results do not depend on it." placeholder:"N" group:"model"`
 	MemoryLimit launch.Bytes `help:"Most memory the plan may take, as 4GiB; default: what is available now." placeholder:"SIZE" group:"model"`
@@ -33,7 +36,7 @@ func (o modelOptions) check() error {
 
 // request is what launch opens.
 func (o modelOptions) request() launch.Request {
-	return launch.Request{Model: o.Model, Adapter: o.Adapter, Runs: o.Runs, Options: model.Options{Context: o.context()}}
+	return launch.Request{Model: o.Model, Adapter: o.Adapter, Runs: o.Runs, Precision: o.Precision, Options: model.Options{Context: o.context()}}
 }
 
 // context is how many positions the model is loaded for; some rotary encodings (longrope, dynamic)
@@ -53,17 +56,28 @@ type session struct {
 	engine *infer.Engine
 }
 
-// open finds the model and begins the plan: nothing large is allocated yet.
-func (o modelOptions) open(c *console, opt model.Options) (*session, error) {
+// open finds the model and begins the plan: nothing large is allocated yet. The contract that
+// --precision came to is then among the console's settings.
+func (o modelOptions) open(c *console, use launch.Use, opt model.Options) (*session, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	if opt.Trained && o.Precision == kernels.PrecisionInt8.String() {
+		return nil, usage("--precision int8 has no effect with --full, which trains float32 weights")
+	}
 	r := o.request()
-	r.Options.Trained, r.Options.Format = opt.Trained, opt.Format
+	r.Use, r.Options.Trained, r.Options.Format = use, opt.Trained, opt.Format
 	source, err := launch.Open(r)
+	if refused := (*launch.PrecisionError)(nil); errors.As(err, &refused) {
+		return nil, errUsage{err}
+	}
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range source.Warnings {
+		c.talk.say("warning: %s", w)
+	}
+	c.settle("precision", source.Files.Precision().String())
 	s := &session{source: source, budget: launch.BudgetOf(o.MemoryLimit), options: r.Options}
 	if limit := source.Files.Config.Context; o.MaxModelLen > limit {
 		s.close()
@@ -153,8 +167,8 @@ func (o modelOptions) maxLen(s *session) int {
 }
 
 // sampling makes a session that is ready to sample or score seqs sequences at a time.
-func (o modelOptions) sampling(c *console, seqs int) (*session, error) {
-	s, err := o.open(c, model.Options{})
+func (o modelOptions) sampling(c *console, use launch.Use, seqs int) (*session, error) {
+	s, err := o.open(c, use, model.Options{})
 	if err != nil {
 		return nil, err
 	}

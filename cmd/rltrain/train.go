@@ -349,7 +349,8 @@ func (t *training) save(ctx context.Context) error {
 		return err
 	}
 	state := rl.CheckpointState{Step: t.trainer.Steps(), Version: t.policy.Version(), Cursor: t.cursor(), Counter: t.total.counters(),
-		Log: offsets, Options: t.options, Base: t.base, Layout: rl.LayoutOf(t.session.backend), Extra: t.extra}
+		Log: offsets, Options: t.options, Base: t.base, Layout: rl.LayoutOf(t.session.backend),
+		Precision: t.session.loaded.Model.Precision.String(), Extra: t.extra}
 	write := func() error {
 		_, err := rl.SaveCheckpoint(t.log.Dir(), state, t.policy.Part(), rl.OptimizerPart(t.trainer.Optimizer()))
 		return err
@@ -396,7 +397,7 @@ func (t *training) finish(evalAfter *float64) error {
 		}
 	}
 	sum := t.total.summary(t.trainer.Steps(), t.sampled)
-	sum.EvalAfter, sum.AdapterSHA256 = evalAfter, hash
+	sum.EvalAfter, sum.AdapterSHA256, sum.Precision = evalAfter, hash, m.Precision.String()
 	sum.PlannedBytes, sum.PeakBytes = t.session.plan.Total(), t.session.loaded.Arena.Peak()
 	if t.session.engine != nil {
 		sum.BytesSynced = int64(t.session.engine.Stats().BytesCopied)

@@ -36,7 +36,14 @@ func (t *training) begin() error {
 		}
 	}
 	var err error
-	if t.session, err = t.model.open(t.c, model.Options{Trained: t.lora.Full}); err != nil {
+	options := t.model
+	if t.resume != nil {
+		if options.Precision, err = t.kept(); err != nil {
+			return err
+		}
+		options.Adapter = launch.NoAdapter // the checkpoint's is loaded, wherever the first one is by now
+	}
+	if t.session, err = options.open(t.c, launch.Training, model.Options{Trained: t.lora.Full}); err != nil {
 		return err
 	}
 	if t.session.source.Files.Tokenizer == nil {
@@ -98,6 +105,18 @@ func (t *training) findCheckpoint() error {
 	return nil
 }
 
+// kept is the contract of the checkpoint: a run ends under the one it began under.
+func (t *training) kept() (string, error) {
+	was, err := t.resume.Precision()
+	if err != nil {
+		return "", err
+	}
+	if asked := t.model.Precision; asked != "" && asked != launch.Auto && asked != was.String() {
+		return "", usage("--precision %s: %s was trained under %s, and a run goes on under the contract it began under; leave --precision out, or start a new run", asked, t.resume.Path, was)
+	}
+	return was.String(), nil
+}
+
 // free refuses a folder that a process is training in.
 func free(dir string) error {
 	if !launch.Running(dir) {
@@ -133,7 +152,7 @@ func (t *training) openLog(text func([]int32) string) error {
 	}
 	options := rl.RunLogOptions{Dir: dir, Rewards: t.rewards, Text: text}
 	if t.resume != nil {
-		if err := t.resume.CheckResume(t.base, rl.LayoutOf(t.session.backend), t.options); err != nil {
+		if err := t.resume.CheckResume(t.base, rl.LayoutOf(t.session.backend), t.session.source.Files.Precision(), t.options); err != nil {
 			return err
 		}
 		options.Resume = &t.resume.State.Log
@@ -166,7 +185,8 @@ func (t *training) newDir() string {
 func (t *training) deciding() (map[string]string, error) {
 	out := map[string]string{}
 	for _, s := range t.c.settings {
-		if slices.Contains(noEffect, s.name) || s.name == "num_train_epochs" || s.name == "max_steps" && strings.HasPrefix(t.optim.LrSchedulerType, "constant") {
+		if slices.Contains(noEffect, s.name) || s.name == "num_train_epochs" || s.name == "precision" || // the checkpoint says it itself
+			s.name == "max_steps" && strings.HasPrefix(t.optim.LrSchedulerType, "constant") {
 			continue
 		}
 		if v, ok := s.plain(); ok {

@@ -30,8 +30,8 @@ func (u *tuning) run(ctx context.Context) error {
 	if err := u.openLog(func(ids []int32) string { return tok.Decode(ids, false) }); err != nil {
 		return err
 	}
-	u.c.talk.prose("%s: %s, %s, %d rows, %d steps, on %s\nrun: %s", u.command, u.session.source.Model, u.lora.describe(u.c), u.rows, u.optim.MaxSteps,
-		u.session.backend.Name(), u.log.Dir())
+	u.c.talk.prose("%s: %s, %s, %d rows, %d steps, on %s, precision %s\nrun: %s", u.command, u.session.source.Model, u.lora.describe(u.c), u.rows, u.optim.MaxSteps,
+		u.session.backend.Name(), u.session.source.Files.Precision(), u.log.Dir())
 	if err := u.load(nil); err != nil {
 		return err
 	}

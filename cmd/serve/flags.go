@@ -27,6 +27,7 @@ type flags struct {
 	Runs            string   `help:"Folder of runs." default:"runs" group:"Model:"`
 	ServedModelName []string `help:"What requests call the base model; repeatable. Default: tiny, or the name of its file or folder. What --model was given is understood too. A request that names no model gets the base, also where the last run's adapter is served beside it." placeholder:"NAME" sep:"none" group:"Model:"`
 	ChatTemplate    string   `help:"Jinja file to use instead of the model's chat template." placeholder:"FILE" group:"Model:"`
+	Precision       string   `help:"Arithmetic of products with quantized matrices. f32: activations as they are. int8: activations rounded to 8 bits in runs of 32, sums of whole numbers: faster where the processor has instructions for it, and results differ from f32's as with another quantization. auto: what the adapters were trained under (adapters of both kinds cannot be served together), else ${auto_precision}. Another one than an adapter's is used with a warning." default:"auto" enum:"auto,f32,int8" placeholder:"NAME" group:"Model:"`
 	MaxModelLen     int      `help:"Positions of prompt and completion together; 0: what the model was made for, at most 8192." placeholder:"N" group:"Model:"`
 
 	Host           string        `help:"Address to listen on; 0.0.0.0 for all." default:"127.0.0.1" group:"Server:"`

@@ -17,6 +17,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"graft/cmd/internal/launch"
 )
 
 // Exit codes.
@@ -99,6 +101,7 @@ func (f *flags) parse(args []string, out io.Writer) error {
 		kong.Name("serve"),
 		kong.Description(description),
 		kong.DefaultEnvars("GRAFT"),
+		kong.Vars{"auto_precision": launch.Answering.Precision().String()},
 		kong.Writers(out, out),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 110}),

@@ -60,6 +60,9 @@ func serve(ctx context.Context, f *flags, out, errs io.Writer, signals <-chan os
 	if err := h.open(f); err != nil {
 		return err
 	}
+	for _, w := range h.source.Warnings {
+		fmt.Fprintf(errs, "warning: %s\n", w)
+	}
 	if err := h.plan.Write(errs, h.budget); err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ func serve(ctx context.Context, f *flags, out, errs io.Writer, signals <-chan os
 	}
 	server, err := openai.New(h.engine, openai.Options{
 		Names: f.names(h.source, h.adapters), Root: h.source.Model, Adapters: h.served, ChatTemplate: chat,
-		APIKeys: f.APIKey, AllowedOrigins: f.AllowedOrigins, LoadAdapters: f.AllowRuntimeLoraUpdating,
+		APIKeys: f.APIKey, AllowedOrigins: f.AllowedOrigins, LoadAdapters: f.AllowRuntimeLoraUpdating, AnyPrecision: f.Precision == "f32" || f.Precision == "int8",
 		MaxBody: int(f.MaxBodySize), MaxConnections: f.MaxConnections, StallTimeout: f.StallTimeout,
 		Log: errs, LogRequests: f.LogRequests,
 	})
@@ -102,26 +105,47 @@ func (h *house) open(f *flags) (err error) {
 	if f.MaxModelLen > 8192 {
 		opt.Context = f.MaxModelLen
 	}
-	request := launch.Request{Model: f.Model, Runs: f.Runs, Options: opt}
+	request := launch.Request{Model: f.Model, Runs: f.Runs, Precision: f.Precision, Use: launch.Answering, Options: opt}
 	if len(f.Adapter) > 0 {
 		request.Adapter = launch.NoAdapter
 	}
 	if h.source, err = launch.Open(request); err != nil {
-		return err
+		return asUsage(err)
 	}
 	if h.source.Files.Tokenizer == nil {
 		return fmt.Errorf("%s holds no tokenizer, and requests speak in text", h.source.Model)
+	}
+	if h.adapters, err = f.adapters(h.source); err != nil {
+		return err
+	}
+	if len(f.Adapter) > 0 {
+		var paths []string
+		for _, a := range h.adapters {
+			paths = append(paths, a.path)
+		}
+		if err := h.source.Settle(f.Precision, launch.Answering, paths...); err != nil {
+			return asUsage(err)
+		}
 	}
 	h.options = f.engine(0)
 	h.backend = launch.NewBackend(h.options.Threads)
 	if err := h.plan.AddWeights(h.source, h.backend, opt); err != nil {
 		return err
 	}
-	if h.adapters, err = f.adapters(h.source); err != nil {
-		return err
-	}
 	return h.planRest(f)
 }
+
+// asUsage tells a --precision that cannot be had from what failed.
+func asUsage(err error) error {
+	if refused := (*launch.PrecisionError)(nil); errors.As(err, &refused) {
+		return errUsage{err}
+	}
+	return err
+}
+
+// What a request under way keeps in Go's heap: connection, text and JSON; and for each token that it
+// may have its ids, log-probs and text.
+const requestBytes, requestToken = 64 << 10, 64
 
 // planRest adds adapters, pages and the engine to the plan.
 func (h *house) planRest(f *flags) error {
@@ -182,7 +206,7 @@ func (h *house) load() (err error) {
 
 // announce says what is served and where.
 func (h *house) announce(f *flags, server *openai.Server, at net.Addr, out, errs io.Writer) {
-	fmt.Fprintf(errs, "serving %s on http://%s/v1 (%s)\n", strings.Join(server.Models(), ", "), at, h.backend.Name())
+	fmt.Fprintf(errs, "serving %s on http://%s/v1 (%s, precision %s)\n", strings.Join(server.Models(), ", "), at, h.backend.Name(), h.loaded.Model.Precision)
 	if len(f.APIKey) == 0 && !f.local() {
 		fmt.Fprintf(errs, "warning: everybody who can reach %s can use this server; set GRAFT_API_KEY\n", f.Host)
 	}

@@ -96,11 +96,14 @@ func (p *program) complete(t *testing.T, model string) (int, string) {
 }
 
 // adapterFolder writes an adapter of the embedded model that changes it.
-func adapterFolder(t *testing.T, dir string) {
+func adapterFolder(t *testing.T, dir string) { adapterUnder(t, dir, launch.Auto) }
+
+// adapterUnder writes one that was trained under a precision contract.
+func adapterUnder(t *testing.T, dir, precision string) {
 	t.Helper()
 	be := launch.NewBackend(1)
 	defer be.Close()
-	source, err := launch.Open(launch.Request{Model: launch.Tiny})
+	source, err := launch.Open(launch.Request{Model: launch.Tiny, Precision: precision})
 	require.NoError(t, err)
 	defer source.Files.Close()
 	arena := weights.NewArena(kernels.Checked(be), 0)

@@ -34,7 +34,8 @@ type entry struct {
 
 // models are the names that requests may ask for: the base under its names and its adapters.
 type models struct {
-	engine *infer.Engine
+	engine       *infer.Engine
+	anyPrecision bool // see Options
 
 	mu       sync.Mutex
 	base     []*entry
@@ -43,23 +44,34 @@ type models struct {
 	loading  sync.Mutex // one load or unload at a time
 }
 
-func newModels(e *infer.Engine, names []string, root string, adapters []Adapter) (*models, error) {
-	m := &models{engine: e}
+func newModels(e *infer.Engine, o *Options) (*models, error) {
+	m := &models{engine: e, anyPrecision: o.AnyPrecision}
 	now := time.Now().Unix()
-	for _, name := range names {
+	for _, name := range o.Names {
 		if err := m.checkName(name); err != nil {
 			return nil, err
 		}
-		m.base = append(m.base, &entry{name: name, root: root, created: now})
+		m.base = append(m.base, &entry{name: name, root: o.Root, created: now})
 	}
-	for _, a := range adapters {
+	for _, a := range o.Adapters {
 		if err := m.checkName(a.Name); err != nil {
 			return nil, err
+		}
+		if err := m.checkPrecision(a.Adapter); err != nil {
+			return nil, fmt.Errorf("adapter %s: %w", a.Name, err)
 		}
 		m.adapters = append(m.adapters, &entry{name: a.Name, root: a.Path, adapter: a.Adapter, created: now})
 		m.lastID = max(m.lastID, a.Adapter.ID)
 	}
 	return m, nil
+}
+
+// checkPrecision refuses an adapter of another contract: all that one engine serves computes under one.
+func (m *models) checkPrecision(ad *weights.Adapter) error {
+	if m.anyPrecision {
+		return nil
+	}
+	return m.engine.Model().CheckPrecision(ad)
 }
 
 // checkName refuses names that could not be asked for or would hide another.
@@ -166,6 +178,10 @@ func (m *models) load(ctx context.Context, name, path string, inPlace bool) *Fau
 		m.free(fresh)
 		return invalid("lora_path", "the adapter's rank takes %d columns, but the server was planned for %d: start it with a higher --max-lora-rank", ad.MaxCols(), most)
 	}
+	if err := m.checkPrecision(ad); err != nil {
+		m.free(fresh)
+		return invalid("lora_path", "the adapter could not be loaded: %v", err)
+	}
 	if old != nil {
 		m.remove(old)
 	}
@@ -216,6 +232,7 @@ type card struct {
 	Root        string       `json:"root"`
 	Parent      *string      `json:"parent"`
 	MaxModelLen int          `json:"max_model_len"`
+	Precision   string       `json:"precision"` // Graft's own: the contract that requests are computed under
 	Permission  []permission `json:"permission"`
 }
 
@@ -249,7 +266,7 @@ func (m *models) cards() []card {
 }
 
 func (m *models) card(e *entry) card {
-	c := card{ID: e.name, Object: "model", Created: e.created, OwnedBy: "graft", Root: e.root, MaxModelLen: m.engine.Options().MaxModelLen,
+	c := card{ID: e.name, Object: "model", Created: e.created, OwnedBy: "graft", Root: e.root, MaxModelLen: m.engine.Options().MaxModelLen, Precision: m.engine.Model().Precision.String(),
 		Permission: []permission{{ID: "modelperm-" + newID(), Object: "model_permission", Created: e.created,
 			AllowSampling: true, AllowLogProbs: true, AllowView: true, Organization: "*"}}}
 	if e.adapter != nil {

@@ -37,6 +37,7 @@ type Options struct {
 
 	APIKeys        []string // nil: no key is asked for
 	AllowedOrigins []string // of web pages that may read answers; "*" for all
+	AnyPrecision   bool     // adapters may have been trained under another precision contract than the model's
 	LoadAdapters   bool     // answer /v1/load_lora_adapter and /v1/unload_lora_adapter
 
 	MaxBody        int           // bytes of a request; 0: 8 MiB
@@ -102,7 +103,7 @@ func New(e *infer.Engine, opt Options) (*Server, error) {
 	s.form = formOf(s.source)
 	s.hidden = s.form.hiddenMarkers(s.tok)
 	var err error
-	if s.models, err = newModels(e, s.opt.Names, opt.Root, opt.Adapters); err != nil {
+	if s.models, err = newModels(e, &s.opt); err != nil {
 		return nil, fmt.Errorf("openai: %w", err)
 	}
 	out := s.opt.Log

@@ -215,7 +215,8 @@ func TestModelsAndTokenizerInfo(t *testing.T) {
 	require.Equal(t, "list", text(t, list, "object"))
 	require.Len(t, at(t, list, "data"), 2)
 	card := at(t, list, "data", 0)
-	keys(t, card, "id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission")
+	keys(t, card, "id", "object", "created", "owned_by", "root", "parent", "max_model_len", "precision", "permission")
+	require.Equal(t, "f32", text(t, card, "precision"))
 	require.Equal(t, "org/name", text(t, card, "id"))
 	require.Equal(t, "file.gguf", text(t, card, "root"))
 	for _, path := range []string{"/v1/models/org/name", "/v1/models/org%2Fname"} {

@@ -60,7 +60,7 @@ func (p *Plan) AddWeights(s *Source, be kernels.Backend, o model.Options) error 
 	if o.Trained {
 		n /= 2
 	}
-	p.Add("weights", n, fmt.Sprintf("%s, %d layers of %d", c.Family, c.NumLayers, c.Dim), "use a smaller or more quantized model")
+	p.Add("weights", n, fmt.Sprintf("%s, %d layers of %d, precision %s", c.Family, c.NumLayers, c.Dim, s.Files.Precision()), "use a smaller or more quantized model")
 	if o.Trained {
 		p.Add("weight gradients", n, "full fine-tuning", "train an adapter instead of the whole model")
 	}

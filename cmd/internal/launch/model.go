@@ -30,6 +30,9 @@ type Request struct {
 	Adapter string // PEFT folder, adapter GGUF, run folder, or NoAdapter; "": the run's, if Model is ""
 	Runs    string // folder of runs; "": "runs"
 	Options model.Options
+	// Precision is Auto, f32 or int8; "": Auto. It and Use decide Options.Precision, see Source.Settle.
+	Precision string
+	Use       Use
 }
 
 // Source is a model that was found and described, not yet loaded.
@@ -38,6 +41,8 @@ type Source struct {
 	Model   string // path or Tiny
 	Adapter string // path; "": none
 	Run     string // the run that the model was taken from; "": it was named
+
+	Warnings []string // what a person should know before it is used
 }
 
 // Open finds and describes the model of a request.
@@ -67,6 +72,14 @@ func Open(r Request) (*Source, error) {
 	}
 	var err error
 	if s.Files, err = openFiles(s.Model, r.Options); err != nil {
+		return nil, err
+	}
+	var adapters []string
+	if s.Adapter != "" {
+		adapters = append(adapters, s.Adapter)
+	}
+	if err := s.Settle(r.Precision, r.Use, adapters...); err != nil {
+		s.Files.Close()
 		return nil, err
 	}
 	return s, nil
