@@ -20,13 +20,14 @@ import (
 type exportCmd struct {
 	Folder string `arg:"" name:"run" optional:"" help:"The run's folder, or a checkpoint's; default: the last run."`
 	modelOptions
-	Output string `help:"Folder (peft) or file (gguf) to write; it must not exist yet." placeholder:"PATH"`
-	Format string `help:"peft: adapter_config.json and adapter_model.safetensors, for PEFT and vLLM. gguf: an adapter for llama.cpp (--lora), also without this option if --output ends in .gguf." default:"peft" enum:"peft,gguf"`
+	Output        string `help:"Folder (peft) or file (gguf) to write; it must not exist yet." placeholder:"PATH"`
+	Format        string `help:"peft: adapter_config.json and adapter_model.safetensors, for PEFT and vLLM. gguf: an adapter for llama.cpp (--lora), also without this option if --output ends in .gguf. merged-gguf: a model file with the adapter in it, for programs that take one file." default:"peft" enum:"peft,gguf,merged-gguf"`
+	MergedWeights string `help:"How merged-gguf stores the matrices that the adapter changed: wide (F16, or the base's own F32 or BF16), base (quantized again as the base is, which loses some of it), f16, f32." default:"wide" enum:"wide,base,f16,f32" placeholder:"HOW"`
 }
 
 // Help is the manual's long text.
 func (exportCmd) Help() string {
-	return "Writes the adapter for other tools. What was written is read back, and its log-probs are compared with those of the adapter it came from: it says done only if they are the same bits."
+	return "Writes the adapter for other tools. What was written is read back, and its log-probs are compared with those of the adapter it came from: it says done only if they are the same bits. A merged model rounds: it says how far its log-probs are from those of model and adapter, and refuses where the adapter would be lost."
 }
 
 // Run exports.
@@ -36,6 +37,9 @@ func (e *exportCmd) Run(c *console) error {
 	}
 	if !c.flags["format"] && strings.EqualFold(filepath.Ext(e.Output), ".gguf") {
 		e.Format = "gguf"
+	}
+	if err := c.unused("merged-weights", e.Format != "merged-gguf", "but with --format merged-gguf"); err != nil {
+		return err
 	}
 	if _, err := os.Lstat(e.Output); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output %s exists already; name another place, or remove it first", e.Output)
@@ -96,6 +100,9 @@ func (e *exportCmd) write(c *console, s *session) error {
 		return fmt.Errorf("--output: %w", err)
 	}
 	defer os.RemoveAll(dir)
+	if e.Format == "merged-gguf" {
+		return e.merge(c, s, dir)
+	}
 	m, ad := s.loaded.Model, s.adapter()
 	made := filepath.Join(dir, "adapter")
 	if e.Format == "gguf" {
@@ -128,13 +135,18 @@ func (e *exportCmd) write(c *console, s *session) error {
 	return nil
 }
 
-// sameLogProbs compares two adapters on tokens spread over the vocabulary.
-func sameLogProbs(ctx context.Context, s *session, a, b *weights.Adapter) (int, error) {
-	vocab := s.source.Files.Config.Vocab
+// checkTokens are tokens spread over the vocabulary.
+func checkTokens(s *session) []int32 {
 	ids := make([]int32, min(checkLength, s.source.Files.Config.Context))
 	for i := range ids {
-		ids[i] = int32((i*7919 + 13) % vocab)
+		ids[i] = int32((i*7919 + 13) % s.source.Files.Config.Vocab)
 	}
+	return ids
+}
+
+// sameLogProbs compares two adapters on tokens spread over the vocabulary.
+func sameLogProbs(ctx context.Context, s *session, a, b *weights.Adapter) (int, error) {
+	ids := checkTokens(s)
 	want, _, err := s.engine.Score(ctx, ids, a, 1)
 	if err != nil {
 		return 0, err
