@@ -214,9 +214,9 @@ func TestArrivalsDuringForcedShutdown(t *testing.T) {
 func TestSlowClientDoesNotHoldShutdown(t *testing.T) {
 	s := openSite(t, Options{StallTimeout: time.Hour}, infer.Options{MaxSeqs: 64, MaxModelLen: 128})
 	s.server.grace = 200 * time.Millisecond
-	conn := s.post("/v1/chat/completions", `{`+sum+`,"stream":true,"n":16,"logprobs":true,"top_logprobs":20,"ignore_eos":true,"max_tokens":60}`, -1)
+	conn := s.post("/v1/chat/completions", `{`+sum+`,"stream":true,"n":64,"logprobs":true,"top_logprobs":20,"ignore_eos":true,"max_tokens":60}`, -1)
 	defer conn.Close()
-	s.eventually("all is computed", func(st infer.Stats) bool { return st.Truncated == 16 })
+	s.eventually("all is computed", func(st infer.Stats) bool { return st.Truncated == 64 })
 	s.inside(1)
 	s.ask("/v1/completions", `{"prompt":"1","max_tokens":2}`)
 	ctx, cancel := context.WithCancel(context.Background())
