@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"graft/cmd/internal/launch"
+	"graft/model"
 	"graft/weights"
 )
 
@@ -34,7 +35,7 @@ func (e *exportCmd) merge(c *console, s *session, dir string) error {
 	}
 	o := e.modelOptions
 	o.Model, o.Adapter = made, launch.NoAdapter
-	back, err := o.open(c, s.options)
+	back, err := o.open(c, launch.Answering, model.Options{})
 	if err != nil {
 		return fmt.Errorf("what was merged cannot be read back: %w", err)
 	}
