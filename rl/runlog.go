@@ -284,8 +284,10 @@ type Summary struct {
 	SampleSeconds  float64  `json:"sample_seconds"`
 	TrainSeconds   float64  `json:"train_seconds"`
 	RewardSeconds  float64  `json:"reward_seconds"`
-	PlannedBytes   int64    `json:"planned_bytes"`
-	PeakBytes      int64    `json:"peak_bytes"`
+	PlannedBytes   int64    `json:"planned_bytes"` // that the process may have resident
+	PeakBytes      int64    `json:"peak_bytes"`    // that it had
+	ArenaPlanned   int64    `json:"arena_planned_bytes"`
+	ArenaPeak      int64    `json:"arena_peak_bytes"`
 	BytesSynced    int64    `json:"bytes_synced"` // copied from trainer to sampler: infer.Stats.BytesCopied
 	AdapterSHA256  string   `json:"adapter_sha256"`
 	Precision      string   `json:"precision"` // contract of every forward

@@ -316,7 +316,7 @@ func TestSummaryHasTheFieldsOfTheContract(t *testing.T) {
 	require.NoError(t, err)
 	fields := map[string]any{}
 	require.NoError(t, json.Unmarshal(raw, &fields))
-	for _, name := range strings.Fields("steps tokens_sampled tokens_trained reward_first reward_last eval_before eval_after mismatch_tokens mismatch_max seconds sample_seconds train_seconds reward_seconds planned_bytes peak_bytes bytes_synced adapter_sha256 precision") {
+	for _, name := range strings.Fields("steps tokens_sampled tokens_trained reward_first reward_last eval_before eval_after mismatch_tokens mismatch_max seconds sample_seconds train_seconds reward_seconds planned_bytes peak_bytes arena_planned_bytes arena_peak_bytes bytes_synced adapter_sha256 precision") {
 		require.Contains(t, fields, name)
 		delete(fields, name)
 	}

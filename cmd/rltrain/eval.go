@@ -169,6 +169,9 @@ func (e evalCmd) prompts(s *session) ([]rl.Prompt, int, error) {
 	return out.Items, out.Skipped, err
 }
 
+// An answer that was measured stays until the end: what it takes, and what each of its tokens takes.
+const answerBytes, answerToken = 1 << 10, 16
+
 // start plans and loads for the longest prompt there is.
 func (e evalCmd) start(c *console, s *session, prompts []rl.Prompt) error {
 	if _, err := s.planAdapter(false); err != nil {
@@ -177,7 +180,12 @@ func (e evalCmd) start(c *console, s *session, prompts []rl.Prompt) error {
 	length := longest(prompts) + e.MaxCompletionLength
 	opt := s.planEngine(infer.Options{MaxModelLen: length, MaxSeqs: e.MaxNumSeqs, MaxBatchedTokens: max(256, e.MaxNumSeqs),
 		Pages: paged.PagesFor(length) * min(e.MaxNumSeqs, len(prompts)*e.NumGenerations)})
-	if err := s.load(c, false); err != nil {
+	answers := len(prompts) * e.NumGenerations
+	if e.CompareBase {
+		answers *= 2
+	}
+	work := launch.Working{Bytes: int64(answers) * int64(answerBytes+answerToken*e.MaxCompletionLength), What: fmt.Sprintf("%d answers", answers), Less: "lower --max-completion-length, or measure fewer rows"}
+	if err := s.load(c, work); err != nil {
 		return err
 	}
 	return s.start(opt)
@@ -211,7 +219,8 @@ func (e evalCmd) measure(ctx context.Context, c *console, s *session, judge *loo
 	}
 	sum := evalSummary{Model: s.source.Model, Adapter: s.source.Adapter, Prompts: r.Scored, Skipped: skipped, Reward: r.Mean, Accuracy: r.Share,
 		Rewards: map[string]float64{}}
-	sum.EvalAfter, sum.TokensSampled, sum.PlannedBytes, sum.PeakBytes = &r.Mean, int64(r.Tokens), s.plan.Total(), s.loaded.Arena.Peak()
+	sum.EvalAfter, sum.TokensSampled = &r.Mean, int64(r.Tokens)
+	s.account(&sum.Summary)
 	if s.adapter() != nil {
 		sum.AdapterSHA256, sum.AdapterStep = s.loaded.Model.HashAdapter(s.adapter()), adapterStep(s.source.Adapter)
 	}

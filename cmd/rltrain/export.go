@@ -87,7 +87,7 @@ func (e *exportCmd) load(c *console, s *session) error {
 	}
 	s.plan.Add("read back", shape.Params, "the exported adapter", "")
 	opt := s.planEngine(infer.Options{MaxModelLen: min(checkLength, e.maxLen(s)), MaxSeqs: 1, MaxBatchedTokens: 64, Pages: paged.PagesFor(checkLength)})
-	if err := s.load(c, false); err != nil {
+	if err := s.load(c, launch.Working{Bytes: shape.Params, What: "the adapter on its way to the file"}); err != nil {
 		return err
 	}
 	return s.start(opt)

@@ -74,16 +74,25 @@ func TestPlanNeedsNoWeightsAndRefusesWhatDoesNotFit(t *testing.T) {
 	for _, command := range []string{"grpo", "dpo", "sft", "use"} {
 		r := ok(t, "plan", command, "--model", "tiny", "--json")
 		var p struct {
-			Items   []struct{ Bytes int64 }
+			Items []struct {
+				Bytes   int64
+				Process bool
+			}
 			Planned int64 `json:"planned_bytes"`
+			Arena   int64 `json:"arena_planned_bytes"`
 			Fits    bool
 		}
 		require.NoError(t, json.Unmarshal([]byte(r.out), &p))
-		sum := int64(0)
+		sum, arena := int64(0), int64(0)
 		for _, i := range p.Items {
 			sum += i.Bytes
+			if !i.Process {
+				arena += i.Bytes
+			}
 		}
 		assert.Equal(t, sum, p.Planned)
+		assert.Equal(t, arena, p.Arena)
+		assert.Greater(t, p.Planned, p.Arena+20<<20, "the program is counted")
 		assert.True(t, p.Fits)
 	}
 	assert.Contains(t, ok(t, "plan", "--model", "tiny").out, "planned")
@@ -94,7 +103,7 @@ func TestPlanNeedsNoWeightsAndRefusesWhatDoesNotFit(t *testing.T) {
 
 	// Where everything does not fit, less is kept for the backward.
 	all := ok(t, "plan", "--model", "tiny", "--no-gradient-checkpointing", "--json").out
-	less := ok(t, "plan", "--model", "tiny", "--memory-limit", "70MiB", "--json").out
+	less := ok(t, "plan", "--model", "tiny", "--memory-limit", "210MiB", "--json").out
 	assert.Contains(t, all, "keeping all layers")
 	assert.Contains(t, less, "keeping each layer's input")
 }

@@ -18,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"graft/cmd/internal/launch"
 )
 
 // Exit codes.
@@ -29,6 +31,7 @@ const (
 )
 
 func main() {
+	launch.CollectOften()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -29,7 +29,7 @@ type planCmd struct {
 
 // Help is the manual's long text.
 func (planCmd) Help() string {
-	return "Reads the model's description, not its weights, and prints the bytes that a run will take, line by line. A run allocates exactly this and refuses to begin if it does not fit. Exit code 1 if it does not fit here."
+	return "Reads the model's description, not its weights, and prints the bytes that a run will take, line by line: the arena, which a run takes exactly, and the program with its heap, as a bound for the resident memory of the process. The dataset is not known here: a run adds what its rows take. A run refuses to begin if its plan does not fit. Exit code 1 if it does not fit here."
 }
 
 func (p *planCmd) check(c *console) error {
@@ -69,6 +69,7 @@ func (p *planCmd) Run(c *console) error {
 		}
 		seqs := min(p.MaxNumSeqs, 8)
 		s.planEngine(infer.Options{MaxModelLen: length, MaxSeqs: seqs, MaxBatchedTokens: max(256, seqs), Pages: paged.PagesFor(length) * seqs})
+		s.planProgram(launch.Working{})
 		return p.print(c, s)
 	}
 	t := &training{c: c, command: p.Command, model: p.modelOptions, lora: p.loraOptions, session: s}
@@ -92,6 +93,7 @@ func (p *planCmd) Run(c *console) error {
 // size fills in what the command's micro-batch needs.
 func (p *planCmd) size(t *training) (*infer.Options, error) {
 	length := p.MaxPromptLength + p.MaxCompletionLength
+	t.sizes.length = length
 	t.sizes.rows = fmt.Sprintf("%d×(%d+%d) tokens", p.PerDeviceTrainBatchSize, p.MaxPromptLength, p.MaxCompletionLength)
 	switch p.Command {
 	case "sft":
@@ -110,6 +112,7 @@ func (p *planCmd) size(t *training) (*infer.Options, error) {
 			return nil, errUsage{err}
 		}
 		seqs := min(p.MaxNumSeqs, o.PerDeviceTrainBatchSize*o.StepsPerGeneration)
+		t.sizes.sequences, t.sizes.logged = o.PerDeviceTrainBatchSize*o.StepsPerGeneration, exportRows
 		t.sizes.policy = o.PolicySize(p.MaxPromptLength)
 		t.sizes.pages = pagesOf(seqs, o.NumGenerations, p.MaxPromptLength, p.MaxCompletionLength)
 		t.sizes.least = max(t.sizes.policy.Pages, paged.PagesFor(length))
@@ -125,9 +128,10 @@ func (p *planCmd) print(c *console, s *session) error {
 			Precision string        `json:"precision"`
 			Items     []launch.Item `json:"items"`
 			Planned   int64         `json:"planned_bytes"`
+			Arena     int64         `json:"arena_planned_bytes"`
 			Available int64         `json:"available_bytes"`
 			Fits      bool          `json:"fits"`
-		}{s.source.Files.Precision().String(), s.plan.Items, s.plan.Total(), s.budget.Bytes, s.plan.Fit(s.budget) == nil})
+		}{s.source.Files.Precision().String(), s.plan.Items, s.plan.Total(), s.plan.Arena(), s.budget.Bytes, s.plan.Fit(s.budget) == nil})
 	}
 	if err := s.plan.Write(c.out, s.budget); err != nil {
 		return err

@@ -174,7 +174,7 @@ func (t *training) show(done int, s rl.Stats, took time.Duration) {
 	if t.sampled {
 		tail += fmt.Sprintf("  mismatch %.0f/%.0f", s.Get("mismatch_tokens"), s.Get("mismatch_compared"))
 	}
-	tail += "  " + share(t.session.loaded.Arena.Used(), t.session.plan.Total())
+	tail += "  " + share(t.session.resident(), t.session.plan.Total())
 	if room := min(widest, t.c.talk.width-len(head)-len(tail)-2); scored {
 		if drawn := curve(t.total.curve, room); drawn != "" {
 			head += " " + drawn
@@ -199,7 +199,7 @@ func unscored(batch []rl.Rollout) bool {
 	return len(batch) > 0
 }
 
-// share is an amount of memory beside the planned one, in the unit of that.
+// share is the process's memory at its peak beside the planned one, in the unit of that.
 func share(used, planned int64) string {
 	unit, name := 1<<20, "MiB"
 	if planned >= 10<<30 {

@@ -63,7 +63,8 @@ func (r *reinforcement) prepare() error {
 	r.sizes.rows = fmt.Sprintf("%d×(%d+%d) tokens", g.PerDeviceTrainBatchSize, longest(r.train), g.MaxCompletionLength)
 	r.sizes.least = max(r.sizes.policy.Pages, paged.PagesFor(length))
 	r.sizes.pages = pagesOf(seqs, g.NumGenerations, prompt, g.MaxCompletionLength)
-	r.sizes.sequences = batch
+	r.sizes.sequences, r.sizes.length = batch, length
+	r.sizes.logged = batch * r.optim.MaxSteps * g.GradientAccumulationSteps / (r.options.NumIterations * r.options.StepsPerGeneration)
 	for _, w := range r.judge.Rewards {
 		r.rewards = append(r.rewards, w.Func.Name())
 		r.options.RewardWeights = append(r.options.RewardWeights, w.Weight)
@@ -161,6 +162,9 @@ func (r *reinforcement) remembered() (loop.Result, error) {
 	return out, nil
 }
 
+// probeBytes is how many bytes of parameters the probe moves at a time.
+const probeBytes = 1 << 20
+
 // probe proves that the sampler reads the adapter that will be trained: with every parameter moved,
 // the log-probs of a prompt must move too; afterwards all is as it was.
 func (r *reinforcement) probe(ctx context.Context) error {
@@ -179,15 +183,17 @@ func (r *reinforcement) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var saved []byte
+	saved := r.adapter.Grads() // as large as the parameters, and not needed before the first step
 	if err := r.change(ctx, func(be kernels.Backend, params kernels.Tensor) {
-		saved = make([]byte, 4*params.Cols)
-		be.Download(saved, params)
-		moved := make([]byte, len(saved))
+		be.Copy(saved, params)
+		moved := make([]byte, min(probeBytes, 4*params.Cols))
 		for i := 0; i < len(moved); i += 4 {
 			copy(moved[i:], []byte{0x0a, 0xd7, 0x23, 0x3c}) // 0.01
 		}
-		be.Upload(params, moved)
+		for from := 0; from < params.Cols; from += probeBytes / 4 {
+			to := min(from+probeBytes/4, params.Cols)
+			be.Upload(params.Columns(from, to), moved[:4*(to-from)])
+		}
 	}); err != nil {
 		return err
 	}
@@ -195,7 +201,10 @@ func (r *reinforcement) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.change(ctx, func(be kernels.Backend, params kernels.Tensor) { be.Upload(params, saved) }); err != nil {
+	if err := r.change(ctx, func(be kernels.Backend, params kernels.Tensor) {
+		be.Copy(params, saved)
+		be.Zero(saved)
+	}); err != nil {
 		return err
 	}
 	again, err := score()
@@ -258,8 +267,8 @@ func (r *reinforcement) report(before, after loop.Result) error {
 		return err
 	}
 	t := &r.total
-	r.c.talk.prose("%d steps in %.0f s (sampling %.0f, training %.0f, rewards %.0f), mismatch %.0f of %.0f tokens, memory %s planned, %s used",
-		r.trainer.Steps(), t.seconds, t.sampling, t.learning, t.judging, t.mismatch, t.compared, sized(r.session.plan.Total()), sized(r.session.loaded.Arena.Peak()))
+	r.c.talk.prose("%d steps in %.0f s (sampling %.0f, training %.0f, rewards %.0f), mismatch %.0f of %.0f tokens, memory %s planned, %s resident at most",
+		r.trainer.Steps(), t.seconds, t.sampling, t.learning, t.judging, t.mismatch, t.compared, sized(r.session.plan.Total()), sized(r.session.resident()))
 	r.next()
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"graft/kernels"
 	"graft/kernels/cpu"
 	"graft/model"
+	"graft/rl"
 	"graft/weights"
 )
 
@@ -123,14 +124,30 @@ func (s *session) planEngine(opt infer.Options) infer.Options {
 	return opt
 }
 
-// load checks the plan against the machine, prints it, and loads the model.
-func (s *session) load(c *console, trained bool) error {
+// planProgram adds what the process takes beside the arena.
+func (s *session) planProgram(w launch.Working) {
+	s.plan.AddProgram(s.source, s.backend.Threads(), launch.Held(), w)
+}
+
+// resident is the most memory that the process had so far.
+func (s *session) resident() int64 { return launch.Resident(s.loaded.Arena.Peak()) }
+
+// account fills in what was planned and what it came to.
+func (s *session) account(sum *rl.Summary) {
+	sum.PlannedBytes, sum.PeakBytes = s.plan.Total(), s.resident()
+	sum.ArenaPlanned, sum.ArenaPeak = s.plan.Arena(), s.loaded.Arena.Peak()
+}
+
+// load completes the plan with what the command will keep in Go's heap, checks it against the
+// machine, and loads the model.
+func (s *session) load(c *console, w launch.Working) error {
+	s.planProgram(w)
 	if err := s.plan.Fit(s.budget); err != nil {
 		s.plan.Write(c.talk, s.budget)
 		return err
 	}
 	var err error
-	s.loaded, err = s.source.Load(s.backend, s.plan.Total(), trained)
+	s.loaded, err = s.source.Load(s.backend, s.plan.Arena(), false)
 	return err
 }
 
@@ -185,7 +202,7 @@ func (o modelOptions) prepare(c *console, s *session, seqs, length int) error {
 	}
 	opt := s.planEngine(infer.Options{MaxModelLen: length, MaxSeqs: seqs, MaxBatchedTokens: max(256, seqs),
 		Pages: paged.PagesFor(length) * seqs})
-	if err := s.load(c, false); err != nil {
+	if err := s.load(c, launch.Working{}); err != nil {
 		return err
 	}
 	return s.start(opt)

@@ -70,6 +70,7 @@ type training struct {
 // fit decides how activations are kept and how many pages there are: the fastest that the memory
 // holds. planned engine options are nil for runs that do not sample.
 func (t *training) fit(engine *infer.Options) (*infer.Options, error) {
+	t.session.planProgram(t.working())
 	base := t.session.plan
 	var last launch.Plan
 	for _, keep := range t.optim.keeps() {
@@ -119,6 +120,19 @@ func (t *training) plan(engine *infer.Options) *infer.Options {
 	return &opt
 }
 
+// working is what training keeps in Go's heap.
+func (t *training) working() launch.Working {
+	w := launch.Working{What: "run log, checkpoints"}
+	// One after the other: the log is written, then the adapter, which is held as it will lie in its file.
+	w.Bytes = max(logBytes(t.sizes.logged, t.sizes.length), t.sizes.adapter) + batchBytes*int64(t.sizes.sequences)*int64(t.sizes.length)
+	if t.lora.Full {
+		w.Bytes += launch.FullWorking(t.session.source.Files)
+		w.What += ", the largest matrix on its way to the file"
+		w.Less = "train an adapter instead of the whole model"
+	}
+	return w
+}
+
 // trained describes the parameters before they exist.
 func (t *training) trained() error {
 	files, be := t.session.source.Files, t.session.backend
@@ -160,7 +174,7 @@ func (t *training) load(engine *infer.Options) error {
 	source := *s.source
 	source.Adapter = "" // loaded below, for training
 	var err error
-	if s.loaded, err = source.Load(s.backend, s.plan.Total(), false); err != nil {
+	if s.loaded, err = source.Load(s.backend, s.plan.Arena(), false); err != nil {
 		return err
 	}
 	m := s.loaded.Model
@@ -398,7 +412,7 @@ func (t *training) finish(evalAfter *float64) error {
 	}
 	sum := t.total.summary(t.trainer.Steps(), t.sampled)
 	sum.EvalAfter, sum.AdapterSHA256, sum.Precision = evalAfter, hash, m.Precision.String()
-	sum.PlannedBytes, sum.PeakBytes = t.session.plan.Total(), t.session.loaded.Arena.Peak()
+	t.session.account(&sum)
 	if t.session.engine != nil {
 		sum.BytesSynced = int64(t.session.engine.Stats().BytesCopied)
 	}

@@ -199,7 +199,27 @@ type sizes struct {
 	lengths   []int         // floats of each trained parameter
 	reference int64         // bytes of a second, frozen copy of the model; 0: none
 	rank      int           // columns of the widest pair
-	sequences int           // sampled in one step, for the progress line
+	sequences int           // sampled in one step
+	logged    int           // completions that the run's log will hold
+	length    int           // tokens of the longest prompt with its completion
+}
+
+// What a run that samples keeps in Go's heap, as measured (docs/memory.md).
+const (
+	// batchBytes is a token of the batch under way: id, log-probs, text, and its record in the log.
+	batchBytes = 40
+	// exportBytes is the writer of completions.parquet: compression and a page of each column.
+	exportBytes = 44 << 20
+	// exportRows is the completions that it holds before it writes, exportToken what a token of them takes.
+	exportRows, exportToken = 4096, 8
+)
+
+// logBytes is what writing n completions of up to so many tokens to the run's log takes.
+func logBytes(n, tokens int) int64 {
+	if n == 0 {
+		return 0
+	}
+	return exportBytes + exportToken*int64(min(n, exportRows))*int64(tokens)
 }
 
 // pagesOf is the pages of n sequences of prompt+completion positions in groups that share prompts.

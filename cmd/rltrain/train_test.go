@@ -30,15 +30,16 @@ func TestRunLeavesWhatItPromises(t *testing.T) {
 	r := ok(t, quick(t, dir)...)
 	s := summary(t, r)
 	for _, name := range []string{"steps", "tokens_sampled", "tokens_trained", "reward_first", "reward_last", "eval_before", "eval_after", "mismatch_tokens",
-		"mismatch_max", "seconds", "sample_seconds", "train_seconds", "reward_seconds", "planned_bytes", "peak_bytes", "bytes_synced", "adapter_sha256"} {
+		"mismatch_max", "seconds", "sample_seconds", "train_seconds", "reward_seconds", "planned_bytes", "peak_bytes", "arena_planned_bytes", "arena_peak_bytes", "bytes_synced", "adapter_sha256"} {
 		assert.Contains(t, s, name)
 	}
 	assert.EqualValues(t, 4, s["steps"])
 	assert.EqualValues(t, 0, s["mismatch_tokens"])
 	assert.EqualValues(t, 0, s["bytes_synced"])
 	assert.Positive(t, s["tokens_trained"])
-	assert.Equal(t, s["planned_bytes"], s["peak_bytes"], "the plan is exact")
-	assert.Greater(t, s["planned_bytes"], float64(len(tiny.Model())), "weights and more")
+	assert.Equal(t, s["arena_planned_bytes"], s["arena_peak_bytes"], "the plan is exact")
+	assert.Greater(t, s["arena_planned_bytes"], float64(len(tiny.Model())), "weights and more")
+	assert.Greater(t, s["planned_bytes"], s["arena_planned_bytes"], "the process is more than its arena")
 	assert.Equal(t, s, summaryFile(t, dir))
 	assert.Contains(t, r.err, "mismatch 0/")
 	assert.Contains(t, r.err, "95 % interval")
@@ -307,7 +308,7 @@ func TestTuningOnRows(t *testing.T) {
 		args := append([]string{c.command, "--model", "tiny", "--dataset", c.data, "--max-steps", "5", "--save-steps", "2", "--per-device-train-batch-size", "4",
 			"--learning-rate", "1e-4", "--eval-size", "8", "--output-dir", dir, "--json"}, c.more...)
 		want := summary(t, ok(t, args...))
-		assert.Equal(t, want["planned_bytes"], want["peak_bytes"], "%s %v: the plan is exact", c.command, c.more)
+		assert.Equal(t, want["arena_planned_bytes"], want["arena_peak_bytes"], "%s %v: the plan is exact", c.command, c.more)
 		require.NoError(t, os.Remove(filepath.Join(dir, "summary.json")))
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "checkpoint-5")))
 		got := summary(t, ok(t, "resume", dir, "--json"))
@@ -327,7 +328,7 @@ func TestDemoRunsShort(t *testing.T) {
 	s := summary(t, ok(t, "--runs", runs, "--max-steps", "2", "--json"))
 	assert.EqualValues(t, 2, s["steps"])
 	assert.EqualValues(t, 0, s["mismatch_tokens"])
-	assert.Equal(t, s["planned_bytes"], s["peak_bytes"])
+	assert.Equal(t, s["arena_planned_bytes"], s["arena_peak_bytes"])
 	// What it says to type next works, on its model and adapter.
 	chat := rltrain(t, "37+58=\n", "chat", "--runs", runs)
 	require.Equal(t, exitDone, chat.code, chat.err)

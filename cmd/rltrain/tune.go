@@ -83,8 +83,8 @@ func (u *tuning) report(ctx context.Context) error {
 	if err := u.finish(after); err != nil {
 		return err
 	}
-	u.c.talk.prose("%d steps in %.0f s, %.0f tokens trained, memory %s planned, %s used", u.trainer.Steps(), u.total.seconds, u.total.trained,
-		sized(u.session.plan.Total()), sized(u.session.loaded.Arena.Peak()))
+	u.c.talk.prose("%d steps in %.0f s, %.0f tokens trained, memory %s planned, %s resident at most", u.trainer.Steps(), u.total.seconds, u.total.trained,
+		sized(u.session.plan.Total()), sized(u.session.resident()))
 	u.next()
 	return nil
 }

@@ -175,6 +175,8 @@ func (h *house) planRest(f *flags) error {
 	size := model.PageBytes(config)
 	engine := infer.PlanBytes(config, h.options, rank) - size
 	h.plan.Add("engine", engine, fmt.Sprintf("%d rows a step, logits", h.options.MaxBatchedTokens), "lower --max-num-batched-tokens or --max-num-seqs")
+	h.plan.AddProgram(h.source, h.backend.Threads(), launch.Held(), launch.Working{
+		Bytes: int64(f.MaxNumSeqs) * (requestBytes + int64(length)*requestToken), What: fmt.Sprintf("%d requests", f.MaxNumSeqs), Less: "lower --max-num-seqs"})
 	left := int64(0)
 	if h.budget.Bytes > 0 {
 		left = max(1, h.budget.Bytes-h.plan.Total())
@@ -190,7 +192,7 @@ func (h *house) planRest(f *flags) error {
 func (h *house) load() (err error) {
 	base := *h.source
 	base.Adapter = "" // adapters are served beside the base, each under its name
-	if h.loaded, err = base.Load(h.backend, h.plan.Total(), false); err != nil {
+	if h.loaded, err = base.Load(h.backend, h.plan.Arena(), false); err != nil {
 		return err
 	}
 	for i, a := range h.adapters {

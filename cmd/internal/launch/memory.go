@@ -58,23 +58,43 @@ type Item struct {
 	Bytes int64  `json:"bytes"`
 	What  string `json:"what"`           // what it is for, with the numbers that make it this large
 	Less  string `json:"less,omitempty"` // what to change to make it smaller
+	// Process says that the bytes are the program's own, not the arena's.
+	Process bool `json:"process,omitempty"`
 }
 
-// Plan is the memory that a run will take from the arena, before anything is allocated.
+// Plan is the memory that the process will take, before anything large is allocated: exactly, what
+// comes from the arena; as a bound, the program itself.
 type Plan struct{ Items []Item }
 
-// Add appends a line; nothing is added for 0 bytes.
+// Add appends a line of the arena; nothing is added for 0 bytes.
 func (p *Plan) Add(name string, bytes int64, what, less string) {
-	if bytes > 0 {
-		p.Items = append(p.Items, Item{name, bytes, what, less})
+	p.add(Item{Name: name, Bytes: bytes, What: what, Less: less})
+}
+
+func (p *Plan) add(i Item) {
+	if i.Bytes > 0 {
+		p.Items = append(p.Items, i)
 	}
 }
 
-// Total is the sum.
+// Total is the sum: what the process will have resident at most.
 func (p Plan) Total() int64 {
+	n := p.Arena()
+	for _, i := range p.Items {
+		if i.Process {
+			n += i.Bytes
+		}
+	}
+	return n
+}
+
+// Arena is the sum of what comes from the arena: its limit.
+func (p Plan) Arena() int64 {
 	var n int64
 	for _, i := range p.Items {
-		n += i.Bytes
+		if !i.Process {
+			n += i.Bytes
+		}
 	}
 	return n
 }
