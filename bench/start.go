@@ -26,7 +26,7 @@ func (c *comparison) start(ctx context.Context, r *row) ([]result, error) {
 	}
 	res := &result{row: *r, Unit: seconds, Ours: side{Who: "graft"}}
 	for round := range c.opt.rounds + 1 {
-		cmd := exec.CommandContext(ctx, program, "chat", "--model", filepath.Join(c.opt.models, r.Model), "--max-tokens", "1",
+		cmd := exec.CommandContext(ctx, program, "chat", "--model", filepath.Join(c.opt.models, r.Model), "--max-tokens", "8",
 			"--precision", r.Precision, "--threads", fmt.Sprint(c.opt.threads))
 		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", c.opt.threads))
 		w := startWatch()
