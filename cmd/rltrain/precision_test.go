@@ -77,6 +77,9 @@ func TestResumeKeepsTheContract(t *testing.T) {
 		}
 		stop()
 		was := want["precision"].(string)
+		config, err := os.ReadFile(filepath.Join(dir, "config.yaml"))
+		require.NoError(t, err)
+		assert.Contains(t, string(config), "\nprecision: "+was+"\n", "what auto came to")
 		other := map[string]string{"f32": "int8", "int8": "f32"}[was]
 		r := rltrain(t, "", "resume", dir, "--precision", other)
 		assert.Equal(t, exitUsage, r.code)
