@@ -15,8 +15,10 @@ import (
 	"graft/weights"
 )
 
-// paritySteps is the number of optimizer steps of a round: what is sampled after each is compared.
-const paritySteps = 2
+const (
+	parityRounds = 2 // settings drawn for each model
+	paritySteps  = 2 // optimizer steps of a round: what is sampled after each is compared
+)
 
 // parityCounts is what a round compared, and the ways it went on the way.
 type parityCounts struct {
@@ -38,24 +40,25 @@ func (c *parityCounts) add(o parityCounts) {
 // number of threads.
 func TestSamplerAndTrainerAgree(t *testing.T) {
 	var all parityCounts
+	rounds := 0
 	for i, name := range parityModels() {
 		t.Run(name, func(t *testing.T) {
-			for round := range 2 {
+			for round := range parityRounds {
 				r := rand.New(rand.NewPCG(uint64(i), uint64(round)))
 				c := playRound(t, name, r)
 				require.Zero(t, c.mismatch, "of %d tokens, round %d", c.tokens, round)
 				require.Zero(t, c.witnessMismatch, "of %d tokens, round %d, on other threads", c.tokens, round)
 				require.Positive(t, c.stale, "the optimizer's step changed no log-prob")
 				all.add(c)
+				rounds++
 			}
 		})
 	}
 	t.Logf("%d tokens, %d preemptions, %d cached prompt tokens, %d forks, %d bytes of adapters kept for requests under way", all.tokens, all.stats.Preemptions, all.stats.CacheHits, all.stats.Forked, all.stats.BytesCopied)
-	if !t.Failed() {
+	if rounds == parityRounds*len(parityModels()) {
 		assert.Positive(t, all.stats.Preemptions, "pools were meant to be too small")
 		assert.Positive(t, all.stats.CacheHits)
 		assert.Positive(t, all.stats.Forked)
-		assert.Positive(t, all.stats.BytesCopied, "nothing was under way while adapters moved")
 	}
 }
 
@@ -95,8 +98,10 @@ func playRound(t *testing.T, name string, r *rand.Rand) (c parityCounts) {
 		for i := range again {
 			require.Equal(t, rollouts[i].Tokens, again[i].Tokens, "the same request gave another completion")
 		}
-		straggler, err := e.Submit(ctx, infer.Request{Prompt: reqs[0].Prompt, Params: infer.Params{MaxTokens: 40, Temperature: s.temperature, Adapter: ad}})
+		straggler, err := e.Submit(ctx, infer.Request{Prompt: reqs[0].Prompt, Params: infer.Params{MaxTokens: 60, Temperature: s.temperature, Adapter: ad}})
 		require.NoError(t, err)
+		begun, ok := straggler.Next(ctx)
+		require.True(t, ok)
 		version := ad.Version
 		err = learner.Alone(ctx, func() error {
 			trainer.ZeroGrads()
@@ -140,21 +145,22 @@ func playRound(t *testing.T, name string, r *rand.Rand) (c parityCounts) {
 		logp, ent, err := scoreAll(witness, rollouts, s.witnessMicro, nil)
 		require.NoError(t, err)
 		c.witnessMismatch += unequal(rollouts, logp, ent, entropy)
-		c.witnessMismatch += checkStraggler(t, straggler, witness, reqs[0].Prompt, version, s)
+		c.witnessMismatch += checkStraggler(t, begun, straggler, witness, reqs[0].Prompt, s)
 	}
 	c.stats = e.Stats()
 	return c
 }
 
-// checkStraggler ends a request that was under way while the adapter moved, and counts the tokens
+// checkStraggler ends a request that had begun when the adapter moved, and counts the tokens
 // that are not those of the version it began with.
-func checkStraggler(t *testing.T, stream *infer.Stream, witness *rl.Policy, prompt []int32, version uint64, s setting) int {
+func checkStraggler(t *testing.T, begun infer.Event, stream *infer.Stream, witness *rl.Policy, prompt []int32, s setting) int {
 	t.Helper()
 	done, err := stream.Collect(context.Background())
 	require.NoError(t, err)
-	if done[0].Version != version {
-		return 0 // it had not begun, and took the new one
-	}
+	c := &done[0]
+	require.Equal(t, begun.Version, c.Version)
+	c.Tokens, c.LogP, c.Entropy = append([]int32{begun.Token}, c.Tokens...), append([]float32{begun.LogP}, c.LogP...), append([]float32{begun.Entropy}, c.Entropy...)
+	require.Len(t, c.Tokens, 60)
 	one := []infer.Request{{Prompt: prompt}}
 	rollouts := asRollouts(one, done, 0)
 	size := rl.SizeOf(rollouts)
