@@ -75,7 +75,7 @@ func samplingRows(quick bool) []row {
 			row{Name: m.name + ", decode 1 row", Kind: kindDecode, Model: m.file, Rows: 1, Prompt: 1, New: decode, Against: llamaName,
 				goals: m.decode, quick: m.file != gemma},
 			row{Name: prefill, Kind: kindPrefill, Model: m.file, Rows: 1, Prompt: 512, New: 1, Against: llamaName,
-				goals: m.prefill, quick: m.file != gemma})
+				goals: m.prefill, quick: m.file == smollm2})
 		if m.groups == nil {
 			continue
 		}
