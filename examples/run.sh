@@ -41,7 +41,7 @@ summary 's["steps"] == 2 and s["mismatch_tokens"] == 0 and s["bytes_synced"] == 
 show "arithmetic" rltrain grpo "${small[@]}" --dataset examples/arithmetic/train.jsonl --eval-dataset examples/arithmetic/test.jsonl --reward math
 summary 's["steps"] == 2 and s["mismatch_tokens"] == 0'
 show "gsm8k" rltrain grpo "${small[@]}" --dataset examples/gsm8k/train.jsonl --eval-dataset examples/gsm8k/test.jsonl \
-	--chat never --prompt-template "$(cat examples/gsm8k/prompt.txt)" --reward math --reward '0.2*regex:#### -?[0-9][0-9,.]*$'
+	--reward math --reward '0.2*regex:(?m)^#### -?[0-9][0-9,.]*\s*$'
 summary 's["steps"] == 2 and s["mismatch_tokens"] == 0'
 show "preference" rltrain dpo --model tiny --max-steps 3 --max-length 64 --json --dataset examples/preference/train.jsonl
 summary 's["steps"] == 3'
