@@ -71,6 +71,14 @@ INLINE part dot(part sum, part c, part x) { return vdotq_s32(sum, vreinterpretq_
 INLINE part dot(part sum, part c, part x) { (void)c; (void)x; return sum; }
 #endif
 
+// KEEP stops the compiler from adding in another order, for which it would keep
+// all products of a group at once, and spill them.
+#if defined(__x86_64__)
+#define KEEP(v) __asm__("" : "+v"(v))
+#else
+#define KEEP(v) __asm__("" : "+w"(v))
+#endif
+
 typedef union {
   u32x16 u;
   part p[PARTS];
@@ -82,50 +90,59 @@ INLINE int span(int f) { return f == Q6_K ? 2 : high_bytes(f) ? 4 : 8; }
 // bias is what the codes are above their value, as the sums are made.
 INLINE int bias(int f) { return f == Q8_0 ? BIAS : zero(f); }
 
-// group adds to the chains of m rows what one group of k gives; x is the block
-// of the first row, and `at` the group's first code in it.
-INLINE void add_group(const int f, const int m, f32x16 *acc, const uint8_t *group, scale s, const activations *x,
-                      const int64_t xrow, const int at) {
-  const int quads = group_k(f) / 4;
-  part sums[TALL][PARTS], high[TALL][PARTS], narrow[TALL][PARTS], narrow_high[TALL][PARTS];
 #define ROW(i) ((const activations *)((const char *)x + (i) * xrow))
-  UNROLL for (int n = 0; n < quads; n++) {
-    lanes c = {quad_unsigned(f, group, n)}, h = {0};
-    if (f == Q8_0) {
-      c.u ^= BIAS * 0x01010101u;
-      if (!DOT) {
+#define EACH UNROLL for (int i = 0; i < m; i++) UNROLL for (int p = 0; p < PARTS; p++)
+
+// group_sums makes the sums of products of one group's codes
+// for m rows; `at` is the group's first code in the rows' blocks x. A byte of
+// Q8_0 is too much for sums of 16 bits, so there it is two nibbles.
+INLINE void group_sums(const int f, const int m, part sums[TALL][PARTS], const uint8_t *group, const activations *x,
+                       const int64_t xrow, const int at) {
+  const int split = f == Q8_0 && !DOT, run = DOT ? group_k(f) / 4 : span(f);
+  EACH sums[i][p] = (part){0};
+  UNROLL for (int n0 = 0; n0 < group_k(f) / 4; n0 += run) {
+    part low[TALL][PARTS], high[TALL][PARTS];
+    EACH low[i][p] = high[i][p] = (part){0};
+    UNROLL for (int n = n0; n < n0 + run; n++) {
+      lanes c = {quad_unsigned(f, group, n)}, h = {0};
+      if (f == Q8_0) c.u ^= BIAS * 0x01010101u;
+      if (split) {
         h.u = c.u >> 4 & 0x0f0f0f0f;
         c.u &= 0x0f0f0f0f;
       }
-    }
-    const int first = n % span(f) == 0, last = n % span(f) == span(f) - 1 || n == quads - 1;
-    UNROLL for (int i = 0; i < m; i++) {
-      part q = four(ROW(i)->q + at + 4 * n);
-      UNROLL for (int p = 0; p < PARTS; p++) {
-        if (DOT) {
-          sums[i][p] = dot(n ? sums[i][p] : (part){0}, c.p[p], q);
-          continue;
+      UNROLL for (int i = 0; i < m; i++) {
+        part q = four(ROW(i)->q + at + 4 * n);
+        UNROLL for (int p = 0; p < PARTS; p++) {
+          if (DOT) {
+            sums[i][p] = dot(sums[i][p], c.p[p], q);
+            continue;
+          }
+          low[i][p] = plus16(low[i][p], pairs(c.p[p], q));
+          KEEP(low[i][p]);
+          if (!split) continue;
+          high[i][p] = plus16(high[i][p], pairs(h.p[p], q));
+          KEEP(high[i][p]);
         }
-        part t = pairs(c.p[p], q);
-        narrow[i][p] = first ? t : plus16(narrow[i][p], t);
-        if (f == Q8_0) {
-          part t = pairs(h.p[p], q);
-          narrow_high[i][p] = first ? t : plus16(narrow_high[i][p], t);
-        }
-        if (!last) continue;
-        part wide = widen(narrow[i][p]);
-        sums[i][p] = n < span(f) ? wide : (part)((i32xpart)sums[i][p] + (i32xpart)wide);
-        if (f == Q8_0) high[i][p] = widen(narrow_high[i][p]);
       }
     }
+    if (DOT) continue;
+    EACH {
+      i32xpart v = (i32xpart)sums[i][p] + (i32xpart)widen(low[i][p]);
+      if (split) v += (i32xpart)widen(high[i][p]) << 4;
+      sums[i][p] = (part)v;
+    }
   }
+}
+
+// add_group adds to the chains of m rows what one group of k gives; x is the
+// block of the first row.
+INLINE void add_group(const int f, const int m, f32x16 *acc, const uint8_t *group, scale s, const activations *x,
+                      const int64_t xrow, const int at) {
+  part sums[TALL][PARTS];
+  group_sums(f, m, sums, group, x, xrow, at);
   UNROLL for (int i = 0; i < m; i++) {
     lanes t;
-    UNROLL for (int p = 0; p < PARTS; p++) {
-      i32xpart v = (i32xpart)sums[i][p];
-      if (f == Q8_0 && !DOT) v += (i32xpart)high[i][p] << 4;
-      t.p[p] = (part)v;
-    }
+    UNROLL for (int p = 0; p < PARTS; p++) t.p[p] = sums[i][p];
     i32x16 v = (i32x16)t.u;
     const activations *r = ROW(i);
     if (bias(f)) v -= bias(f) * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
