@@ -160,13 +160,23 @@ typedef struct {
 } Gemm8Args;
 SIZE(Gemm8Args, 72);
 
+// Weights come from memory in one stream, which processors fetch a page at a
+// time at best. Asking for what is AHEAD, in the pass of the first rows, made a
+// row a fifth faster; half the distance and twice the distance did less.
+enum { AHEAD = 4096 };
+INLINE void fetch(const uint8_t *p, const int n) {
+  UNROLL for (int i = 0; i < n; i += 64) __builtin_prefetch(p + i);
+}
+
 // rows8 is m rows times one panel.
 INLINE void rows8(const int f, const int m, const Gemm8Args *g, const activations *x, const uint8_t *w, float *y) {
   f32x16 acc[TALL];
+  const int first = x == g->x;
   UNROLL for (int i = 0; i < m; i++) acc[i] = load(y + i * g->yrow);
   ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
     const uint8_t *group = w + head(f);
     ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
+      if (first) fetch(group + AHEAD, head(f) * 32 / block_k(f) + 32 / group_k(f) * group_bytes(f));
       UNROLL for (int at = 0; at < 32; at += group_k(f)) {
         add_group(f, m, acc, group, group_scale(f, w, group), x, g->xrow, at);
         group += group_bytes(f);
