@@ -33,38 +33,27 @@ func PackPanel(dst []byte, f quant.Format, in int, rows [][]byte) {
 	if len(rows) < Lanes {
 		clear(dst)
 	}
-	switch f {
-	case quant.F32:
-		for k := range in {
-			d := dst[64*k:][:64]
-			for j, row := range rows {
-				binary.LittleEndian.PutUint32(d[4*j:], binary.LittleEndian.Uint32(row[4*k:]))
-			}
-		}
-		return
-	case quant.F16, quant.BF16:
-		for k := range in {
-			d := dst[32*k:][:32]
-			for j, row := range rows {
-				binary.LittleEndian.PutUint16(d[2*j:], binary.LittleEndian.Uint16(row[2*k:]))
-			}
-		}
-		return
+	var none []byte // beside the last of an odd number of rows
+	if len(rows)%2 == 1 {
+		none = make([]byte, f.Bytes(in))
 	}
-	var codes rowCodes
-	size, wide := f.BlockBytes(), panelBlockBytes(f)
-	for b := range in / f.BlockLen() {
-		block := dst[b*wide:][:wide]
-		for j, row := range rows {
-			packRow(block, &codes, f, j, row[b*size:][:size])
-		}
-		if f == quant.Q8_0 {
-			codes.packBytes(block[32:])
-		} else {
-			codes.pack(block, groupsOf(f))
+	pack, size, wide := pairPackerOf(f), f.BlockBytes(), panelBlockBytes(f)
+	step := max(1, packBytes/wide) // blocks
+	for b, n := 0, in/f.BlockLen(); b < n; b += step {
+		from, to := b*size, min(b+step, n)*size
+		for lane := 0; lane < len(rows); lane += 2 {
+			second := none
+			if lane+1 < len(rows) {
+				second = rows[lane+1]
+			}
+			pack(dst[b*wide:], lane, rows[lane][from:to], second[from:to])
 		}
 	}
 }
+
+// packBytes is how much of a panel is packed before what follows, so that its
+// lines are still in the first-level cache when the last rows come to them.
+const packBytes = 8 << 10
 
 // UnpackPanel writes the rows that PackPanel was given, byte for byte.
 func UnpackPanel(rows [][]byte, f quant.Format, in int, src []byte) {
@@ -114,32 +103,6 @@ func checkPanel(what string, panel []byte, f quant.Format, in int, rows [][]byte
 	}
 }
 
-// pack writes the codes to the panel block: four low bits each, and the others
-// beside them.
-func (c *rowCodes) pack(block []byte, g groups) {
-	for n := range g.n {
-		dst := block[g.head+n*g.stride+g.scale:][:g.stride-g.scale]
-		low, high := dst[:8*g.len], dst[8*g.len:]
-		for lane := range c {
-			codes, h := c[lane][n*g.len:][:g.len], uint32(0)
-			for k := 0; k < g.len; k += 8 {
-				w := word(codes[k:])
-				first, second := uint32(w), uint32(w>>32)
-				putHalfWord(low[8*k+4*lane:], first&nibble4|second&nibble4<<4)
-				switch g.high {
-				case 1:
-					h |= (first>>4&one4 | second>>4&one4<<1) << (k / 4)
-				case 2:
-					h |= (first>>4&two4 | second>>4&two4<<2) << (k / 2)
-				}
-			}
-			if g.high > 0 {
-				putHalfWord(high[4*lane:], h)
-			}
-		}
-	}
-}
-
 // unpack is the inverse of pack.
 func (c *rowCodes) unpack(block []byte, g groups) {
 	for n := range g.n {
@@ -163,15 +126,6 @@ func (c *rowCodes) unpack(block []byte, g groups) {
 				}
 				putWord(codes[k:], uint64(first)|uint64(second)<<32)
 			}
-		}
-	}
-}
-
-// packBytes writes 32 codes as they are.
-func (c *rowCodes) packBytes(dst []byte) {
-	for lane := range c {
-		for k := 0; k < 32; k += 4 {
-			putHalfWord(dst[Lanes*k+4*lane:], halfWord(c[lane][k:]))
 		}
 	}
 }

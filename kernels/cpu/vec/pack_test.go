@@ -93,6 +93,62 @@ func TestUnpackPanelInvertsPackPanel(t *testing.T) {
 	}
 }
 
+// FuzzPackPanel packs rows of any bytes into a panel that held something else:
+// its weights are those that quant.Decode finds in the rows, those of missing
+// rows are zero, and the rows come back.
+func FuzzPackPanel(f *testing.F) {
+	for i := range quant.Formats() {
+		f.Add(uint8(i), uint16(1), uint8(Lanes), []byte{0, 0x3c, 0x5a, 0xff, 0x13})
+		f.Add(uint8(i), uint16(515), uint8(7), []byte{0xa5, 0x31, 0x0f, 0x80, 0x77, 0x42, 0x01})
+	}
+	f.Fuzz(func(t *testing.T, format uint8, blocks uint16, n uint8, fill []byte) {
+		fm := quant.Formats()[int(format)%len(quant.Formats())]
+		in, rows := int(blocks)%(2048/fm.BlockLen())*fm.BlockLen(), make([][]byte, n%(Lanes+1))
+		if len(fill) == 0 {
+			return
+		}
+		at := 0
+		for j := range rows {
+			rows[j] = make([]byte, fm.Bytes(in))
+			for i := range rows[j] {
+				rows[j][i] = fill[at%len(fill)] + byte(at/len(fill)*37)
+				at++
+			}
+		}
+		panel := make([]byte, PanelBytes(fm, in))
+		for i := range panel {
+			panel[i] = 0xcc
+		}
+		PackPanel(panel, fm, in, rows)
+		got, want := make([]float32, in*Lanes), make([]float32, in)
+		if in > 0 {
+			For(Generic).Decode[fm](&DecodeArgs{Dst: unsafe.Pointer(&got[0]), Panel: unsafe.Pointer(&panel[0]), K: int64(in)})
+		}
+		for lane := range Lanes {
+			clear(want)
+			if lane < len(rows) {
+				quant.Decode(want, fm, rows[lane])
+			}
+			for k, w := range want {
+				g := got[k*Lanes+lane]
+				if lane < len(rows) && w == w { // NaN has many forms
+					require.Equal(t, math.Float32bits(w), math.Float32bits(g), "%v lane %d k %d", fm, lane, k)
+				} else if lane >= len(rows) {
+					require.Zero(t, g, "%v: lane %d k %d of %d rows", fm, lane, k, len(rows))
+				}
+			}
+		}
+		back := make([][]byte, len(rows))
+		for j := range back {
+			back[j] = make([]byte, fm.Bytes(in))
+		}
+		UnpackPanel(back, fm, in, panel)
+		for j := range rows {
+			require.True(t, bytes.Equal(rows[j], back[j]), "%v row %d", fm, j)
+		}
+	})
+}
+
 func TestPanelBytes(t *testing.T) {
 	for f, want := range map[quant.Format]int{
 		quant.F32: 256 * 64, quant.F16: 256 * 32, quant.BF16: 256 * 32,
