@@ -4,14 +4,15 @@
 # the tests say. For changes in kernels/cpu/vec, whose AVX-512 and VNNI code nothing else executes on
 # such a machine. Installs what it needs (as root on Debian, else it says what is missing).
 #
-#   scripts/emulate-avx512.sh                                        # kernels/cpu/vec, about 15 minutes
-#   scripts/emulate-avx512.sh ./kernels/cpu/vec -test.run=8/VNNI     # 3 minutes
-#   scripts/emulate-avx512.sh ./kernels/cpu -test.run=Conformance/AVX512/
+#   scripts/emulate-avx512.sh                                        # kernels/cpu/vec, 5 minutes of a core
+#   scripts/emulate-avx512.sh ./kernels/cpu/vec -test.run=8/VNNI     # 2 minutes
+#   scripts/emulate-avx512.sh PACKAGE [TEST FLAG...]
 #
-# The boot takes 30 s of a core, and the tests some 200 times what they take outside. MODEL is the
-# processor (`bochs --help cpu`): by default sapphire_rapids, which has AVX-VNNI too (Bochs 3.0,
-# Debian 13), else tigerlake. TIMEOUT, 90m by default, ends a run that hangs. LOG keeps the output.
-# BOCHS is the emulator's command, BXSHARE the folder of its BIOS, KERNEL a bzImage to boot.
+# Those times are Bochs 3.0's; 2.7 runs half as fast. The boot takes 20 s of a core, and the tests
+# some 150 times what they take outside. MODEL is the processor (`bochs --help cpu`): by default
+# sapphire_rapids, which has AVX-VNNI too (Bochs 3.0, Debian 13), else tigerlake. TIMEOUT, 90m by
+# default, ends a run that hangs. LOG names a file for all the output. BOCHS is the emulator's
+# command, BXSHARE the folder of its BIOS, KERNEL a bzImage to boot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -49,7 +50,7 @@ if [ -z "${KERNEL:-}" ]; then
 fi
 
 # What the guest runs. Go's collector must not use AVX-512: with Bochs 2.7 it frees live objects
-# (GFNI and its like differ from hardware), and it is not what is tested here.
+# (so it does in programs without a line of our assembly), and it is not what is tested here.
 CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go test -c -o "$work/root/test" "$package"
 [ ! -d "$package/testdata" ] || cp -r "$package/testdata" "$work/root/tmp/"
 cp "$(command -v busybox)" "$work/root/bin/busybox"
