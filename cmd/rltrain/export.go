@@ -13,6 +13,7 @@ import (
 	"graft/cmd/internal/launch"
 	"graft/infer"
 	"graft/infer/paged"
+	"graft/kernels"
 	"graft/model"
 	"graft/weights"
 )
@@ -40,6 +41,12 @@ func (e *exportCmd) Run(c *console) error {
 	}
 	if err := c.unused("merged-weights", e.Format != "merged-gguf", "but with --format merged-gguf"); err != nil {
 		return err
+	}
+	if e.Format == "merged-gguf" {
+		if e.Precision == kernels.PrecisionInt8.String() {
+			return usage("--precision int8 has no effect with --format merged-gguf: what merging costs is measured under f32, since matrices stored wide have no other contract; leave it out")
+		}
+		e.Precision = kernels.PrecisionF32.String()
 	}
 	if _, err := os.Lstat(e.Output); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--output %s exists already; name another place, or remove it first", e.Output)
@@ -85,9 +92,14 @@ func (e *exportCmd) load(c *console, s *session) error {
 	if err != nil {
 		return err
 	}
-	s.plan.Add("read back", shape.Params, "the exported adapter", "")
+	working := launch.Working{Bytes: shape.Params, What: "the adapter on its way to the file"}
+	if e.Format == "merged-gguf" {
+		working = launch.Working{Bytes: launch.FullWorking(s.source.Files), What: "matrices on their way to the file"}
+	} else {
+		s.plan.Add("read back", shape.Params, "the exported adapter", "")
+	}
 	opt := s.planEngine(infer.Options{MaxModelLen: min(checkLength, e.maxLen(s)), MaxSeqs: 1, MaxBatchedTokens: 64, Pages: paged.PagesFor(checkLength)})
-	if err := s.load(c, launch.Working{Bytes: shape.Params, What: "the adapter on its way to the file"}); err != nil {
+	if err := s.load(c, working); err != nil {
 		return err
 	}
 	return s.start(opt)

@@ -12,15 +12,13 @@ import (
 	"graft/weights"
 )
 
-// merge writes the model with the adapter in it, loads that, and compares its log-probs with those of
-// the model beside the adapter.
+// merge writes the model with the adapter in it, loads that instead of the model, and compares its
+// log-probs with those of the model beside the adapter, all under f32: a difference of contracts is
+// not a loss of merging.
 func (e *exportCmd) merge(c *console, s *session, dir string) error {
 	m, ad := s.loaded.Model, s.adapter()
 	lora, made := filepath.Join(dir, "adapter.gguf"), filepath.Join(dir, "merged.gguf")
 	if err := m.SaveAdapterGGUF(ad, lora); err != nil {
-		return err
-	}
-	if err := launch.Merge(s.source, lora, made, e.MergedWeights); err != nil {
 		return err
 	}
 	ctx, done := c.stop.immediate()
@@ -31,6 +29,10 @@ func (e *exportCmd) merge(c *console, s *session, dir string) error {
 	}
 	bare, err := checkScores(ctx, s, nil)
 	if err != nil {
+		return err
+	}
+	s.unload() // one of the two models is in memory at a time
+	if err := launch.Merge(s.source, lora, made, e.MergedWeights); err != nil {
 		return err
 	}
 	o := e.modelOptions

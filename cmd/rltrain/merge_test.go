@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,6 +54,21 @@ func TestMergedModelIsTheTunedOne(t *testing.T) {
 	if r := rltrain(t, "", "sft", "--model", folder, "--dataset", file(t, "rows.jsonl", `{"text":"a b c"}`+"\n"), "--max-steps", "1", "--eval-size", "0", "--output-dir", tuning); r.code == exitDone {
 		assert.Contains(t, bad(t, "export", tuning, "--format", "merged-gguf", "--output", filepath.Join(t.TempDir(), "m.gguf")), "merging needs a GGUF model")
 	}
+}
+
+// What merging costs is told apart from what a contract costs: stored as F32 it costs nothing, whatever
+// the adapter was trained under.
+func TestMergeOfAnInt8AdapterCostsNoMoreThanStoring(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	ok(t, quick(t, dir, "--eval-size", "0", "--precision", "int8", "--learning-rate", "5e-3")...)
+	to := filepath.Join(t.TempDir(), "merged.gguf")
+	merge := []string{"export", dir, "--format", "merged-gguf", "--merged-weights", "f32", "--output", to}
+	r := ok(t, merge...)
+	said := strings.Join(strings.Fields(r.err), " ")
+	assert.Contains(t, said, "read back; its log-probs are 0.0000", "to four digits")
+	assert.Contains(t, said, "was trained under precision int8 and computes under f32 here", "who takes the file should know")
+	require.NoError(t, os.Remove(to))
+	assert.Contains(t, bad(t, append(merge, "--precision", "int8")...), "--precision int8 has no effect with --format merged-gguf")
 }
 
 func TestAMergeThatLosesTheAdapterIsRefused(t *testing.T) {

@@ -161,14 +161,20 @@ func (s *session) start(opt infer.Options) error {
 // adapter is what was loaded, nil for the base.
 func (s *session) adapter() *weights.Adapter { return s.loaded.Adapter }
 
-// close returns everything in the opposite order.
-func (s *session) close() {
+// unload returns the engine and the model; the source stays open.
+func (s *session) unload() {
 	if s.engine != nil {
 		s.engine.Close()
 	}
 	if s.loaded != nil {
 		s.loaded.Close()
 	}
+	s.engine, s.loaded = nil, nil
+}
+
+// close returns everything in the opposite order.
+func (s *session) close() {
+	s.unload()
 	if s.backend != nil {
 		s.backend.Close()
 	}
