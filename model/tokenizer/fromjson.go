@@ -341,7 +341,7 @@ func readMerges(v *vocabulary, raw json.RawMessage, prefix string) (*mergeTable,
 	if raw == nil {
 		return newMergeTable(0), nil
 	}
-	table := newMergeTable(len(raw) / 10)
+	table := newMergeTable(len(raw)/6 + 1) // "a b" with quotes and a comma
 	r := &jsonReader{data: raw}
 	rank, last := uint32(0), int32(255)
 	var both []byte
@@ -373,8 +373,8 @@ func readMerges(v *vocabulary, raw json.RawMessage, prefix string) (*mergeTable,
 		if err != nil {
 			return err
 		}
-		a, okA := v.index[string(left)]
-		b, okB := v.index[string(right)]
+		a, okA := v.id(string(left))
+		b, okB := v.id(string(right))
 		both = append(append(both[:0], left...), strings.TrimPrefix(string(right), prefix)...)
 		id, ok := v.merged(both, last)
 		if !okA || !okB || !ok {

@@ -3,7 +3,9 @@ package tokenizer
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
+	"sync"
 )
 
 // ggml is a view of the tokenizer keys of a GGUF file.
@@ -227,32 +229,66 @@ func (t *Tokenizer) buildByteBPE(g ggml) (addBOS bool, err error) {
 	if !ok {
 		return false, fmt.Errorf("tokenizer: tokenizer.ggml.merges is missing")
 	}
-	table := newMergeTable(len(lines))
-	last := int32(255)
-	var both []byte
-	for rank, line := range lines {
-		at := -1
-		if line != "" {
-			at = strings.IndexByte(line[1:], ' ') + 1
-		}
-		if at <= 0 || at+1 >= len(line) {
-			return false, fmt.Errorf("tokenizer: merge %d is %q, want two pieces and a space", rank, line)
-		}
-		left, right := line[:at], line[at+1:]
-		a, okA := t.vocab.index[left]
-		b, okB := t.vocab.index[right]
-		both = append(append(both[:0], left...), right...)
-		id, ok := t.vocab.merged(both, last)
-		if !okA || !okB || !ok {
-			return false, fmt.Errorf("tokenizer: merge %d (%q) names a piece that is not in the vocabulary", rank, line)
-		}
-		table.put(a, b, uint32(rank), id, true)
-		last = id
+	table, err := ggufMerges(t.vocab, lines)
+	if err != nil {
+		return false, err
 	}
 	t.pre = append(pre.steps, &byteLevel{raw: true, prefixSpace: g.flag("add_space_prefix", false)})
 	t.model = &bpe{vocab: t.vocab, merges: table, bytes: true, byteIDs: t.vocab.byteCharacters(), unk: dead, ignoreMerges: pre.ignoreMerges}
 	t.decoder, t.byteLevel = decoder{func() stage { return &byteLevelStage{} }}, true
 	return pre.addBOS, nil
+}
+
+// ggufMerge is a merge of two tokens into a third.
+type ggufMerge struct{ left, right, id int32 }
+
+// ggufMerges reads merges written as "left right", ranked by their order. Finding the tokens of their texts is most
+// of the work of loading a tokenizer, and is shared out.
+func ggufMerges(v *vocabulary, lines []string) (*mergeTable, error) {
+	const least = 1 << 12 // merges that are worth a goroutine
+	parts := max(1, min(runtime.GOMAXPROCS(0), len(lines)/least))
+	merges, errs := make([]ggufMerge, len(lines)), make([]error, parts)
+	var wg sync.WaitGroup
+	for p := range parts {
+		from, to := len(lines)*p/parts, len(lines)*(p+1)/parts
+		wg.Go(func() { errs[p] = v.readMerges(merges[from:to], lines[from:to], from) })
+	}
+	wg.Wait()
+	for _, err := range errs { // the first by rank
+		if err != nil {
+			return nil, err
+		}
+	}
+	table := newMergeTable(len(lines))
+	for rank, m := range merges {
+		table.put(m.left, m.right, uint32(rank), m.id, true)
+	}
+	return table, nil
+}
+
+// readMerges finds the tokens of the merges from rank on.
+func (v *vocabulary) readMerges(merges []ggufMerge, lines []string, rank int) error {
+	last := int32(255 + rank) // bytes come first in a vocabulary, and then what merges make
+	var both []byte
+	for i, line := range lines {
+		at := -1
+		if line != "" {
+			at = strings.IndexByte(line[1:], ' ') + 1
+		}
+		if at <= 0 || at+1 >= len(line) {
+			return fmt.Errorf("tokenizer: merge %d is %q, want two pieces and a space", rank+i, line)
+		}
+		a, okA := v.id(line[:at])
+		b, okB := v.id(line[at+1:])
+		both = append(append(both[:0], line[:at]...), line[at+1:]...)
+		id, ok := v.merged(both, last)
+		if !okA || !okB || !ok {
+			return fmt.Errorf("tokenizer: merge %d (%q) names a piece that is not in the vocabulary", rank+i, line)
+		}
+		merges[i] = ggufMerge{a, b, id}
+		last = id
+	}
+	return nil
 }
 
 func (t *Tokenizer) buildUnigram(g ggml) error {

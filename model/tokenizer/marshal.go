@@ -88,10 +88,10 @@ func (t *Tokenizer) exportByteBPE(m *bpe, doc *document) map[string]any {
 // mergeLines returns the merges in order of rank, without ranks that are not used.
 func (t *Tokenizer) mergeLines(table *mergeTable) []string {
 	lines := make([]string, len(table.byRank()))
-	for i, key := range table.keys {
-		if key != 0 {
-			left, right := int32(key>>32), int32(uint32(key)-1)
-			lines[table.values[i]>>32] = t.vocab.pieces[left] + " " + t.vocab.pieces[right]
+	for _, s := range table.slots {
+		if s.key != 0 {
+			left, right := int32(s.key>>32), int32(uint32(s.key)-1)
+			lines[s.value>>32] = t.vocab.pieces[left] + " " + t.vocab.pieces[right]
 		}
 	}
 	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
@@ -203,15 +203,15 @@ func overlapsItself(s string) bool {
 // byRank returns the token that the merge of every rank makes, dead where a rank is not used.
 func (m *mergeTable) byRank() []int32 {
 	var makes []int32
-	for i, key := range m.keys {
-		if key == 0 {
+	for _, s := range m.slots {
+		if s.key == 0 {
 			continue
 		}
-		rank := int(m.values[i] >> 32)
+		rank := int(s.value >> 32)
 		for len(makes) <= rank {
 			makes = append(makes, dead)
 		}
-		makes[rank] = int32(uint32(m.values[i]))
+		makes[rank] = int32(uint32(s.value))
 	}
 	return makes
 }

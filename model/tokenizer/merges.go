@@ -1,50 +1,58 @@
 package tokenizer
 
-// mergeTable maps a pair of token ids to the rank of its merge and the token it makes: open addressing over flat
-// arrays, because a vocabulary has a quarter of a million merges and encoding asks for little else.
+// mergeTable maps a pair of token ids to the rank of its merge and the token it makes: open addressing in a flat
+// array, because a vocabulary has a quarter of a million merges and encoding asks for little else.
 type mergeTable struct {
-	keys   []uint64 // left<<32 | right+1; 0 is an empty slot
-	values []uint64 // rank<<32 | id
-	shift  uint8
+	slots []mergeSlot // a power of two of them
+	shift uint8
 }
 
+type mergeSlot struct {
+	key   uint64 // left<<32 | right+1; 0 is an empty slot
+	value uint64 // rank<<32 | id
+}
+
+// newMergeTable makes a table for at most n merges.
 func newMergeTable(n int) *mergeTable {
 	bits := uint8(4)
-	for 1<<bits < 2*n {
+	for 1<<bits < n+n/2 {
 		bits++
 	}
-	return &mergeTable{keys: make([]uint64, 1<<bits), values: make([]uint64, 1<<bits), shift: 64 - bits}
+	return &mergeTable{slots: make([]mergeSlot, 1<<bits), shift: 64 - bits}
 }
 
 func mergeKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)+1) }
 
 // slot returns the place of key: where it is, or the empty place where it belongs.
-func (m *mergeTable) slot(key uint64) uint64 {
+func (m *mergeTable) slot(key uint64) *mergeSlot {
 	at := key * 0x9E3779B97F4A7C15 >> m.shift
-	for m.keys[at] != 0 && m.keys[at] != key {
-		at = (at + 1) & uint64(len(m.keys)-1)
+	for {
+		s := &m.slots[at&uint64(len(m.slots)-1)]
+		if s.key == key || s.key == 0 {
+			return s
+		}
+		at++
 	}
-	return at
 }
 
 // put records a merge; it reports false and leaves the table alone when the pair is already there and keep is set.
 func (m *mergeTable) put(left, right int32, rank uint32, id int32, keep bool) bool {
 	key := mergeKey(left, right)
-	at := m.slot(key)
-	if m.keys[at] == key && keep {
+	s := m.slot(key)
+	if s.key == key && keep {
 		return false
 	}
-	m.keys[at], m.values[at] = key, uint64(rank)<<32|uint64(uint32(id))
+	*s = mergeSlot{key, uint64(rank)<<32 | uint64(uint32(id))}
 	return true
 }
 
 // get returns the rank of the merge of two tokens and the token it makes.
 func (m *mergeTable) get(left, right int32) (rank uint32, id int32, ok bool) {
-	at := m.slot(mergeKey(left, right))
-	if m.keys[at] == 0 {
+	s := m.slot(mergeKey(left, right))
+	if s.key == 0 {
 		return 0, 0, false
 	}
-	return uint32(m.values[at] >> 32), int32(uint32(m.values[at])), true
+	return uint32(s.value >> 32), int32(uint32(s.value)), true
 }
 
 // A symbol is a token, or a stretch of text, in the doubly linked list that merging shortens.

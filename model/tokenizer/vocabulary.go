@@ -28,8 +28,10 @@ func (k kind) special() bool { return k == kindControl || k == kindUnknown }
 type vocabulary struct {
 	pieces  []string // [V] by id; "" where kinds says hole
 	kinds   []kind   // [V]
-	index   map[string]int32
-	longest int // bytes of the longest piece
+	index   pieceIndex
+	former  map[string]int32 // texts whose id has got another piece since: they are still found
+	known   int              // different texts
+	longest int              // bytes of the longest piece
 
 	duplicates bool // a piece has several ids
 }
@@ -38,35 +40,62 @@ type vocabulary struct {
 func maxSparse(tokens int) int { return 4*tokens + 1<<16 }
 
 func newVocabulary(size int) *vocabulary {
-	return &vocabulary{pieces: make([]string, 0, size), index: make(map[string]int32, size)}
+	return &vocabulary{pieces: make([]string, 0, size), kinds: make([]kind, 0, size), index: newPieceIndex(size)}
 }
 
 // set gives id a piece, growing the vocabulary; of equal pieces the last one is found by text.
 func (v *vocabulary) set(id int, piece string, k kind) error {
-	if id < 0 || id > maxSparse(len(v.index)+len(v.pieces)) {
-		return fmt.Errorf("tokenizer: token %q has id %d, out of proportion to %d tokens", piece, id, len(v.index))
+	if id < 0 || id > maxSparse(v.known+len(v.pieces)) {
+		return fmt.Errorf("tokenizer: token %q has id %d, out of proportion to %d tokens", piece, id, v.known)
 	}
 	for len(v.pieces) <= id {
 		v.pieces = append(v.pieces, "")
 		v.kinds = append(v.kinds, kindHole)
 	}
-	count, again := len(v.index), v.pieces[id] == piece
+	old := v.pieces[id]
+	if old != piece && v.kinds[id] != kindHole {
+		v.supersede(old, int32(id))
+	}
+	at, hash, known := v.index.find(v.pieces, piece)
+	if _, ok := v.former[piece]; ok {
+		known = true
+		delete(v.former, piece)
+	}
 	v.pieces[id], v.kinds[id] = piece, k
-	v.index[piece] = int32(id)
-	v.duplicates = v.duplicates || len(v.index) == count && !again
+	v.index.put(at, hash, int32(id))
+	if !known {
+		v.known++
+	}
+	v.duplicates = v.duplicates || known && old != piece
 	v.longest = max(v.longest, len(piece))
 	return nil
 }
 
+// supersede keeps a text found by the id whose piece it was.
+func (v *vocabulary) supersede(text string, id int32) {
+	at, _, ok := v.index.find(v.pieces, text)
+	if !ok || v.index.slots[at]&gone != uint64(id)+1 {
+		return // found by another id, or not at all
+	}
+	v.index.remove(at)
+	if v.former == nil {
+		v.former = map[string]int32{}
+	}
+	v.former[text] = id
+}
+
 // id returns the token of a piece.
 func (v *vocabulary) id(piece string) (int32, bool) {
-	id, ok := v.index[piece]
+	id, ok := v.index.get(v.pieces, piece)
+	if !ok && v.former != nil {
+		id, ok = v.former[piece]
+	}
 	return id, ok
 }
 
 // plain returns the token of a piece that ordinary text may spell.
 func (v *vocabulary) plain(piece string) (int32, bool) {
-	id, ok := v.index[piece]
+	id, ok := v.id(piece)
 	return id, ok && v.kinds[id].ordinary()
 }
 
@@ -78,8 +107,7 @@ func (v *vocabulary) merged(text []byte, last int32) (int32, bool) {
 			return int32(next), true
 		}
 	}
-	id, ok := v.index[string(text)]
-	return id, ok
+	return v.id(string(text))
 }
 
 func (v *vocabulary) has(id int32) bool {
@@ -90,7 +118,7 @@ func (v *vocabulary) has(id int32) bool {
 func (v *vocabulary) byteTokens() (ids [256]int32) {
 	for b := range ids {
 		ids[b] = dead
-		if id, ok := v.index[fmt.Sprintf("<0x%02X>", b)]; ok {
+		if id, ok := v.id(fmt.Sprintf("<0x%02X>", b)); ok {
 			ids[b] = id
 		}
 	}
