@@ -25,6 +25,7 @@ func TestPlanBoundsTheProcess(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	data, dir := sums(t, 200), t.TempDir()
+	many := sums(t, 50_000) // reading them takes more than training on them
 	train := []string{"--model", "tiny", "--dataset", data, "--max-steps", "3", "--per-device-train-batch-size", "32", "--eval-size", "8", "--json"}
 	for _, c := range []struct {
 		name  string
@@ -34,6 +35,7 @@ func TestPlanBoundsTheProcess(t *testing.T) {
 		{"demo", []string{"--max-steps", "3", "--json"}, 0.6},
 		{"grpo", append([]string{"grpo", "--reward", "exact", "--max-completion-length", "16"}, train...), 0.4},
 		{"sft", append([]string{"sft"}, train...), 0.5},
+		{"sft, many rows", []string{"sft", "--model", "tiny", "--dataset", many, "--max-steps", "3", "--eval-size", "8", "--json"}, 0.5},
 		{"sft --full", append([]string{"sft", "--full"}, train...), 0.5},
 		{"eval", []string{"eval", "--model", "tiny", "--dataset", data, "--reward", "exact", "--max-completion-length", "16", "--json"}, 0.5},
 	} {

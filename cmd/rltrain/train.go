@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"graft/cmd/internal/launch"
@@ -75,7 +76,7 @@ func (t *training) fit(engine *infer.Options) (*infer.Options, error) {
 	var last launch.Plan
 	for _, keep := range t.optim.keeps() {
 		for _, pages := range []int{max(t.sizes.pages, t.sizes.least), t.sizes.least} {
-			t.session.plan = launch.Plan{Items: append([]launch.Item(nil), base.Items...)}
+			t.session.plan = launch.Plan{Items: slices.Clone(base.Items), Before: base.Before}
 			t.keep, t.pages = keep, pages
 			opt := t.plan(engine)
 			if t.session.plan.Fit(t.session.budget) == nil {

@@ -179,7 +179,7 @@ func (h *house) planRest(f *flags) error {
 		Bytes: int64(f.MaxNumSeqs) * (requestBytes + int64(length)*requestToken), What: fmt.Sprintf("%d requests", f.MaxNumSeqs), Less: "lower --max-num-seqs"})
 	left := int64(0)
 	if h.budget.Bytes > 0 {
-		left = max(1, h.budget.Bytes-h.plan.Total())
+		left = max(1, h.budget.Bytes-h.plan.Needed())
 	}
 	if h.options.Pages, err = f.pages(length, size, left); err != nil {
 		return err

@@ -64,7 +64,12 @@ type Item struct {
 
 // Plan is the memory that the process will take, before anything large is allocated: exactly, what
 // comes from the arena; as a bound, the program itself.
-type Plan struct{ Items []Item }
+type Plan struct {
+	Items []Item
+	// Before is the most memory that the process had resident before it planned, mostly while it read
+	// data. It has been given back, so it is no part of what is still needed.
+	Before int64
+}
 
 // Add appends a line of the arena; nothing is added for 0 bytes.
 func (p *Plan) Add(name string, bytes int64, what, less string) {
@@ -77,8 +82,11 @@ func (p *Plan) add(i Item) {
 	}
 }
 
-// Total is the sum: what the process will have resident at most.
-func (p Plan) Total() int64 {
+// Total is what the process will have had resident at most: what is still needed, or what was before.
+func (p Plan) Total() int64 { return max(p.Needed(), p.Before) }
+
+// Needed is the sum of the lines: what the process will have resident at most from now on.
+func (p Plan) Needed() int64 {
 	n := p.Arena()
 	for _, i := range p.Items {
 		if i.Process {
@@ -126,13 +134,16 @@ func (p Plan) Write(w io.Writer, b Budget) error {
 	if b.Bytes > 0 {
 		note = fmt.Sprintf("of %s (%s)", Bytes(b.Bytes), b.From)
 	}
-	fmt.Fprintf(t, "planned\t%s\t  %s\n", Bytes(p.Total()), note)
+	if p.Before > p.Needed() {
+		note = strings.TrimSpace(fmt.Sprintf("%s; reading the data took %s", note, Bytes(p.Before)))
+	}
+	fmt.Fprintf(t, "planned\t%s\t  %s\n", Bytes(p.Needed()), strings.TrimPrefix(note, "; "))
 	return t.Flush()
 }
 
 // Fit refuses a plan that is larger than the budget and says what to change.
 func (p Plan) Fit(b Budget) error {
-	if b.Bytes == 0 || p.Total() <= b.Bytes {
+	if b.Bytes == 0 || p.Needed() <= b.Bytes {
 		return nil
 	}
 	items := append([]Item(nil), p.Items...)
@@ -143,7 +154,7 @@ func (p Plan) Fit(b Budget) error {
 			change = append(change, fmt.Sprintf("%s takes %s: %s", i.Name, Bytes(i.Bytes), i.Less))
 		}
 	}
-	msg := fmt.Sprintf("this needs %s but %s is %s", Bytes(p.Total()), b.From, Bytes(b.Bytes))
+	msg := fmt.Sprintf("this needs %s but %s is %s", Bytes(p.Needed()), b.From, Bytes(b.Bytes))
 	if len(change) > 0 {
 		msg += "; " + strings.Join(change, "; ")
 	}

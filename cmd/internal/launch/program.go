@@ -65,6 +65,7 @@ func Held() int64 {
 // AddProgram plans what the process takes beside the arena: code, threads, and Go's heap with what
 // it holds by now and what the command will add.
 func (p *Plan) AddProgram(s *Source, threads int, held int64, w Working) {
+	p.Before, _ = Peak()
 	c := &s.Files.Config
 	rounding := int64(len(s.Files.Source.Names())+64) * int64(os.Getpagesize()) // an allocation of the arena ends on a page
 	code := codeBytes + rounding + int64(threads)*(threadBytes+sampleBytes*int64(c.Vocab))
