@@ -35,12 +35,7 @@ type remote struct {
 	closed bool
 }
 
-// request and wireSample are the line a child gets; the package comment shows it.
-type request struct {
-	ID      int64        `json:"id"`
-	Samples []wireSample `json:"samples"`
-}
-
+// wireSample is a sample in the line a child gets; the package comment shows it.
 type wireSample struct {
 	Prompt        string           `json:"prompt"`
 	Messages      []map[string]any `json:"messages,omitempty"`
@@ -127,12 +122,22 @@ func (r *remote) Score(ctx context.Context, samples []Sample) ([]Score, error) {
 		return nil, err
 	}
 	r.id++
-	line, err := json.Marshal(request{ID: r.id, Samples: wire(samples)})
-	if err != nil {
-		return nil, &Error{Reward: r.name, Kind: KindColumn, Err: err,
-			Detail: fmt.Sprintf("the batch is no JSON: %v", err), Remedy: "remove the column that has no JSON form"}
+	sending, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	id := r.id
+	answer, err := r.proc.Call(sending, func(w io.Writer) error {
+		err := writeRequest(w, id, samples)
+		if own := (*unfitError)(nil); errors.As(err, &own) {
+			stop(own)
+		}
+		return err
+	})
+	if own := (*unfitError)(nil); errors.As(context.Cause(sending), &own) {
+		r.proc.Kill() // it has half a line
+		r.proc = nil
+		return nil, &Error{Reward: r.name, Kind: KindColumn, Err: own,
+			Detail: fmt.Sprintf("the batch is no JSON: %v", own), Remedy: "remove the column that has no JSON form"}
 	}
-	answer, err := r.proc.Call(ctx, line)
 	if err != nil {
 		return nil, r.died(err)
 	}
@@ -177,17 +182,45 @@ func (r *remote) Close() error {
 	return nil
 }
 
-func wire(samples []Sample) []wireSample {
-	out := make([]wireSample, len(samples))
-	for i, s := range samples {
-		out[i] = wireSample{
-			Prompt: s.Prompt, Messages: s.Messages, Completion: s.Completion,
-			CompletionIDs: append([]int32{}, s.CompletionIDs...), PromptIDs: append([]int32{}, s.PromptIDs...),
-			Truncated: s.Truncated, Columns: s.Columns, Step: s.Step, Group: s.Group, Index: s.Index,
+// unfitError is a sample that has no JSON form.
+type unfitError struct{ error }
+
+func (e *unfitError) Unwrap() error { return e.error }
+
+// writeRequest writes the line a child gets, a sample at a time: siblings repeat their row's columns, so
+// the line can be many times what the dataset takes.
+func writeRequest(w io.Writer, id int64, samples []Sample) error {
+	if _, err := fmt.Fprintf(w, `{"id":%d,"samples":[`, id); err != nil {
+		return err
+	}
+	for i := range samples {
+		raw, err := json.Marshal(wire(&samples[i]))
+		if err != nil {
+			return &unfitError{err}
 		}
-		if s.Columns == nil {
-			out[i].Columns = map[string]any{}
+		comma := ","
+		if i == 0 {
+			comma = ""
 		}
+		if _, err := io.WriteString(w, comma); err != nil {
+			return err
+		}
+		if _, err := w.Write(raw); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, "]}")
+	return err
+}
+
+func wire(s *Sample) wireSample {
+	out := wireSample{
+		Prompt: s.Prompt, Messages: s.Messages, Completion: s.Completion,
+		CompletionIDs: append([]int32{}, s.CompletionIDs...), PromptIDs: append([]int32{}, s.PromptIDs...),
+		Truncated: s.Truncated, Columns: s.Columns, Step: s.Step, Group: s.Group, Index: s.Index,
+	}
+	if s.Columns == nil {
+		out.Columns = map[string]any{}
 	}
 	return out
 }

@@ -62,6 +62,7 @@ type Process struct {
 	kill   bool          // stop means at once; set before stop is closed
 	done   chan struct{} // closed when the child has been reaped and its stderr read
 	status string        // read after done
+	sent   chan struct{} // closed when the last line is written; of Call alone
 	tail   *tail
 }
 
@@ -206,14 +207,25 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// Call sends a line, to which it adds the newline, and returns the child's next line. When
-// ctx ends first the child is killed with all it started and the cause is ctx's. A child
-// that ended gives an *Exit.
-func (p *Process) Call(ctx context.Context, line []byte) ([]byte, error) {
+// Call sends a line, which write writes piece by piece and to which Call adds the newline, and returns
+// the child's next line. When ctx ends first the child is killed with all it started and the cause is
+// ctx's. A child that ended gives an *Exit. An error of write that is its own leaves half a line
+// behind: write ends ctx then.
+func (p *Process) Call(ctx context.Context, write func(io.Writer) error) ([]byte, error) {
+	before, sent := p.sent, make(chan struct{})
+	p.sent = sent
 	go func() {
+		defer close(sent)
+		if before != nil {
+			<-before // a child may answer what it has not read
+		}
 		// An error here means that the child is gone, which the other side of the
 		// conversation reports better. Killing the child unblocks a write.
-		_, _ = p.stdin.Write(append(line, '\n'))
+		w := bufio.NewWriterSize(p.stdin, 64<<10)
+		if write(w) == nil {
+			_ = w.WriteByte('\n')
+			_ = w.Flush()
+		}
 	}()
 	return p.Next(ctx)
 }
