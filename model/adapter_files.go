@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -173,6 +175,10 @@ func (m *Model) readPairs(src weights.Source, split func(string) (string, bool, 
 		if err != nil {
 			return nil, err
 		}
+		if i := slices.IndexFunc(floats, notFinite); i >= 0 {
+			return nil, fmt.Errorf("model: adapter tensor %q holds %g in row %d, column %d: the file is damaged, or its training diverged; take an earlier checkpoint, or train it anew",
+				name, floats[i], i/cols, i%cols)
+		}
 		p := out[module]
 		if p == nil {
 			p = &pairData{}
@@ -186,6 +192,8 @@ func (m *Model) readPairs(src weights.Source, split func(string) (string, bool, 
 	}
 	return out, nil
 }
+
+func notFinite(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) }
 
 // adapterOf checks every module against the model and packs it. halves tells that q and k rows come
 // in checkpoint order.
