@@ -295,12 +295,18 @@ func (o *options) overridden(parsed *kong.Context, flags []*kong.Flag) error {
 // slips warns of variables that look like a misspelt option's: nothing reads them. Variables that
 // resemble no option may be another program's.
 func (t *talk) slips(environ []string) {
-	names := optionNames()
+	var names []string // made when there is a use for them: it takes as long as a parse
 	for _, entry := range environ {
 		variable, _, _ := strings.Cut(entry, "=")
 		name, ours := strings.CutPrefix(variable, "GRAFT_")
+		if !ours {
+			continue
+		}
+		if names == nil {
+			names = optionNames()
+		}
 		name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if !ours || slices.Contains(names, name) {
+		if slices.Contains(names, name) {
 			continue
 		}
 		if near, ok := nearestName(name, names); ok {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"graft/cmd/internal/launch"
 	"graft/model/tokenizer"
 	"graft/rewards"
 	"graft/rl"
@@ -45,6 +46,7 @@ func (o datasetOptions) checkSplit() error {
 
 // open reads the rows.
 func (o datasetOptions) open(path string) (*rl.Dataset, error) {
+	launch.CollectOften()
 	return rl.OpenDataset(path, rl.DatasetOptions{Limit: o.MaxSamples, Split: o.DatasetSplit})
 }
 

@@ -31,7 +31,7 @@ const (
 )
 
 func main() {
-	launch.CollectOften()
+	launch.CollectSeldom()
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

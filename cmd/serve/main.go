@@ -29,7 +29,7 @@ const (
 )
 
 func main() {
-	launch.CollectOften()
+	launch.CollectSeldom()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, signals))

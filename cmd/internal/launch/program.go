@@ -21,6 +21,9 @@ const (
 	sampleBytes = 10
 	// garbagePercent is how much of Go's heap may be garbage, relative to what is alive.
 	garbagePercent = 50
+	// openingPercent is the same while a model is opened. What that allocates stays, so looking for
+	// garbage while it grows is time lost before the first answer.
+	openingPercent = 300
 	// heapBytes is what any command keeps in Go's heap while it works.
 	heapBytes = 4 << 20
 )
@@ -32,10 +35,17 @@ type Working struct {
 	Less  string // what makes it smaller
 }
 
-// CollectOften holds garbage in Go's heap to what the plan counts. Whoever sets GOGC knows better.
-func CollectOften() {
+// CollectSeldom is how a program begins. CollectOften ends it, and so does Held.
+func CollectSeldom() { collect(openingPercent) }
+
+// CollectOften holds garbage in Go's heap to what the plan counts: from the plan on, and before that
+// while data is read.
+func CollectOften() { collect(garbagePercent) }
+
+// collect sets how much garbage there may be. Whoever sets GOGC knows better.
+func collect(percent int) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbagePercent)
+		debug.SetGCPercent(percent)
 	}
 }
 
@@ -51,9 +61,11 @@ func Resident(arenaPeak int64) int64 {
 }
 
 // Held is the bytes alive in Go's heap: tokenizer, dataset, rewards. Garbage goes back to the system,
-// so that what is loaded next does not come on top of it.
+// so that what is loaded next does not come on top of it, and is held to what the plan counts from
+// now on.
 func Held() int64 {
 	debug.FreeOSMemory() // collects first
+	CollectOften()
 	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(s)
 	if s[0].Value.Kind() != metrics.KindUint64 {

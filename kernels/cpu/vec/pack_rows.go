@@ -27,7 +27,8 @@ func putHalfWord(b []byte, w uint32) { binary.LittleEndian.PutUint32(b, w) }
 
 func copyHalf(dst, src []byte) { dst[0], dst[1] = src[0], src[1] }
 
-// unpackRow is the inverse of packRow.
+// unpackRow writes one block of row j: scales from their place in the panel
+// block, codes from c.
 func unpackRow(row []byte, c *rowCodes, f quant.Format, j int, block []byte) {
 	codes := &c[j]
 	copyHalf(row, block[2*j:])
