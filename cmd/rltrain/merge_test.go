@@ -20,7 +20,7 @@ func TestMergedModelIsTheTunedOne(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	ok(t, quick(t, dir, "--eval-size", "0", "--learning-rate", "5e-3")...)
 	scores := func(args ...string) []*float64 {
-		r := rltrain(t, `{"text":"<|user|>37+58=<|end|><|assistant|>95<|end|>"}`, append([]string{"score"}, args...)...)
+		r := rltrain(t, `{"text":"<|user|>37+58=<|end|><|assistant|>95<|end|>"}`, append([]string{"score", "--precision", "f32"}, args...)...)
 		require.Equal(t, exitDone, r.code, r.err)
 		var s struct{ LogProbs []*float64 }
 		require.NoError(t, json.Unmarshal([]byte(r.out), &s))
