@@ -18,7 +18,7 @@ import (
 // stored, and it is one file.
 func TestMergedModelIsTheTunedOne(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	ok(t, quick(t, dir, "--eval-size", "0", "--learning-rate", "5e-3")...)
+	ok(t, quick(t, dir, "--eval-size", "0", "--learning-rate", "5e-3", "--precision", "f32")...)
 	scores := func(args ...string) []*float64 {
 		r := rltrain(t, `{"text":"<|user|>37+58=<|end|><|assistant|>95<|end|>"}`, append([]string{"score", "--precision", "f32"}, args...)...)
 		require.Equal(t, exitDone, r.code, r.err)

@@ -108,8 +108,8 @@ func TestPlanSaysTheContract(t *testing.T) {
 	assert.Contains(t, ok(t, "plan", "--model", "tiny", "--precision", "int8").out, "precision int8")
 	var plan map[string]any
 	require.NoError(t, json.Unmarshal([]byte(ok(t, "plan", "use", "--model", "tiny", "--json").out), &plan))
-	assert.Equal(t, "f32", plan["precision"])
-	t.Setenv("GRAFT_PRECISION", "int8")
-	assert.Contains(t, ok(t, "plan", "--model", "tiny").out, "precision int8")
+	assert.Equal(t, "int8", plan["precision"], "the default on a quantized model")
+	t.Setenv("GRAFT_PRECISION", "f32")
+	assert.Contains(t, ok(t, "plan", "--model", "tiny").out, "precision f32")
 	assert.Contains(t, bad(t, "plan", "--model", "tiny", "--precision", "int4"), "precision")
 }

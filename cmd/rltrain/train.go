@@ -123,7 +123,7 @@ func (t *training) plan(engine *infer.Options) *infer.Options {
 
 // working is what training keeps in Go's heap.
 func (t *training) working() launch.Working {
-	w := launch.Working{What: "run log, checkpoints"}
+	w := launch.Working{What: "log, checkpoints"}
 	// One after the other: the log is written, then the adapter, which is held as it will lie in its file.
 	w.Bytes = max(logBytes(t.sizes.logged, t.sizes.length), t.sizes.adapter) + batchBytes*int64(t.sizes.sequences)*int64(t.sizes.length)
 	if t.lora.Full {
