@@ -86,7 +86,7 @@ func parse(args []string, talk io.Writer) (*options, error) {
 	set.StringVar(&opt.peers, "peers", filepath.Join(cache, "peers"), "`folder` that the peers are installed in; \"none\" measures ours alone")
 	set.StringVar(&only, "only", "", "run only rows whose name matches this regular `expression`")
 	set.IntVar(&opt.rounds, "rounds", 3, "`times` that each side of a row runs, in turns; at least 3")
-	set.StringVar(&precisions, "precision", kernels.PrecisionF32.String(), "`contracts` that ours computes under: f32, int8, or f32,int8 for a line of each")
+	set.StringVar(&precisions, "precision", kernels.PrecisionInt8.String(), "`contracts` that ours computes under: f32, int8, or f32,int8 for a line of each")
 	set.StringVar(&opt.profiles, "profiles", "", "write a CPU profile of each of our rows into this `folder`")
 	if err := set.Parse(args); err != nil {
 		return nil, err
