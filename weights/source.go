@@ -2,8 +2,6 @@ package weights
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
 
 	"graft/kernels"
 	"graft/kernels/quant"
@@ -99,8 +97,8 @@ func matrix(name string, shape []int) (rows, cols int, err error) {
 	return 0, 0, fmt.Errorf("weights: tensor %q has %d dimensions, want 1 or 2", name, len(shape))
 }
 
-// Loader reads a model's tensors into an arena, several at a time. Calls to Vector and Matrix queue
-// work; Wait runs it and returns the first error.
+// Loader reads a model's tensors into an arena. Calls to Vector and Matrix queue work; Wait does it and
+// returns the first error.
 type Loader struct {
 	Arena  *Arena
 	Source Source
@@ -112,20 +110,15 @@ type Loader struct {
 	// and so everything that is trained, keep kernels.PrecisionF32.
 	Precision kernels.Precision
 
-	jobs []func(r *reader) error
+	vectors  []func() error
+	matrices []matrixLoad
 }
 
-// reader reads on one goroutine; the device belongs to the caller of Wait, who is asked to pack.
-type reader struct {
-	buf  []byte
-	todo chan<- func()
-}
-
-// device runs f on the goroutine that owns the backend and waits for it.
-func (r *reader) device(f func()) {
-	done := make(chan struct{})
-	r.todo <- func() { f(); close(done) }
-	<-done
+// matrixLoad is a matrix that is to be read.
+type matrixLoad struct {
+	name string
+	file quant.Format // what the file holds
+	to   kernels.Weight
 }
 
 // Matrix queues the reading of a [rows, cols] matrix and returns where it will lie.
@@ -151,7 +144,7 @@ func (l *Loader) Matrix(name string, rows, cols int) (w, dw kernels.Weight, err 
 	if to.BlockLen() > 1 {
 		w.Precision = l.Precision
 	}
-	l.jobs = append(l.jobs, func(r *reader) error { return l.readMatrix(r, name, f, w) })
+	l.matrices = append(l.matrices, matrixLoad{name, f, w})
 	return w, dw, nil
 }
 
@@ -166,31 +159,21 @@ func (l *Loader) Stored(f quant.Format, cols int) quant.Format {
 	return f
 }
 
-// loadBytes is about how much of a tensor is read at a time.
-const loadBytes = 1 << 20
-
-func (l *Loader) readMatrix(r *reader, name string, f quant.Format, w kernels.Weight) error {
-	rowBytes, buf := f.Bytes(w.In), r.buf
-	step := max(1, len(buf)/rowBytes/16) * 16
-	if need := step * rowBytes; need > len(buf) {
-		buf = make([]byte, need)
+// read writes rows of matrix i, from row on, to dst, in the format in which they are stored.
+func (l *Loader) read(i int, dst []byte, row int) error {
+	m := &l.matrices[i]
+	n := len(dst) / m.to.Format.Bytes(m.to.In)
+	raw := dst
+	if m.file != m.to.Format {
+		raw = make([]byte, n*m.file.Bytes(m.to.In))
 	}
-	var floats []float32
-	for row := 0; row < w.Out; row += step {
-		n := min(step, w.Out-row)
-		raw := buf[:n*rowBytes]
-		if err := l.Source.Rows(name, row, n, raw); err != nil {
-			return fmt.Errorf("weights: tensor %q, row %d: %w", name, row, err)
-		}
-		if f != w.Format {
-			if floats == nil {
-				floats = make([]float32, step*w.In)
-			}
-			quant.Decode(floats[:n*w.In], f, raw)
-			raw = make([]byte, w.Format.Bytes(n*w.In))
-			quant.Encode(raw, w.Format, floats[:n*w.In])
-		}
-		r.device(func() { l.Arena.Backend().Pack(w, row, raw) })
+	if err := l.Source.Rows(m.name, row, n, raw); err != nil {
+		return fmt.Errorf("weights: tensor %q, row %d: %w", m.name, row, err)
+	}
+	if m.file != m.to.Format {
+		floats := make([]float32, n*m.to.In)
+		quant.Decode(floats, m.file, raw)
+		quant.Encode(dst, m.to.Format, floats)
 	}
 	return nil
 }
@@ -214,7 +197,7 @@ func (l *Loader) Vector(name string, n int, plusOne bool) (t, dt kernels.Tensor,
 			return t, dt, err
 		}
 	}
-	l.jobs = append(l.jobs, func(r *reader) error {
+	l.vectors = append(l.vectors, func() error {
 		floats, err := ReadVector(l.Source, name)
 		if err != nil {
 			return err
@@ -226,7 +209,7 @@ func (l *Loader) Vector(name string, n int, plusOne bool) (t, dt kernels.Tensor,
 		}
 		raw := make([]byte, 4*n)
 		quant.Encode(raw, quant.F32, floats)
-		r.device(func() { l.Arena.Backend().Upload(t, raw) })
+		l.Arena.Backend().Upload(t, raw)
 		return nil
 	})
 	return t, dt, nil
@@ -256,48 +239,49 @@ func ReadVector(s Source, name string) ([]float32, error) {
 	return out, nil
 }
 
-// Wait runs the queued reads, several at a time, packing on the calling goroutine, and returns the
-// first error.
+// filler is a backend that reads and packs on all its workers at once.
+type filler interface {
+	Fill(ws []kernels.Weight, read func(i int, dst []byte, row int) error) error
+}
+
+// loadBytes is about how much of a matrix is read at a time for a backend that is no filler.
+const loadBytes = 1 << 20
+
+// Wait does the queued reads and returns the first error.
 func (l *Loader) Wait() error {
-	jobs := l.jobs
-	l.jobs = nil
-	var (
-		mu    sync.Mutex
-		next  int
-		first error
-		wg    sync.WaitGroup
-	)
-	take := func(err error) func(*reader) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil && first == nil {
-			first = err
+	defer func() { l.vectors, l.matrices = nil, nil }()
+	for _, read := range l.vectors {
+		if err := read(); err != nil {
+			return err
 		}
-		if first != nil || next == len(jobs) {
-			return nil
-		}
-		next++
-		return jobs[next-1]
 	}
-	todo := make(chan func())
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			r := &reader{buf: make([]byte, loadBytes), todo: todo}
-			var err error
-			for job := take(nil); job != nil; job = take(err) {
-				err = job(r)
-			}
-		})
+	ws := make([]kernels.Weight, len(l.matrices))
+	for i := range ws {
+		ws[i] = l.matrices[i].to
 	}
-	go func() {
-		wg.Wait()
-		close(todo)
-	}()
-	for f := range todo {
-		f()
+	fill := l.fill
+	if b, ok := l.Arena.Backend().(filler); ok {
+		fill = b.Fill
 	}
-	if first != nil {
-		return first
+	if err := fill(ws, l.read); err != nil {
+		return err
 	}
 	return l.Arena.Backend().Sync()
+}
+
+// fill is filler's Fill for any backend.
+func (l *Loader) fill(ws []kernels.Weight, read func(i int, dst []byte, row int) error) error {
+	for i, w := range ws {
+		size := w.Format.Bytes(w.In)
+		step := max(1, loadBytes/size/16) * 16
+		buf := make([]byte, min(step, w.Out)*size)
+		for row := 0; row < w.Out; row += step {
+			raw := buf[:min(step, w.Out-row)*size]
+			if err := read(i, raw, row); err != nil {
+				return err
+			}
+			l.Arena.Backend().Pack(w, row, raw)
+		}
+	}
+	return nil
 }

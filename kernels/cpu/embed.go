@@ -102,16 +102,25 @@ func (b *Backend) pack(what string, w kernels.Weight, row int, raw []byte, unpac
 }
 
 func (j *packJob) do(_ *worker, task int) {
-	size := j.w.format.Bytes(j.w.in)
-	n := min(vec.Lanes, j.rows-task*vec.Lanes)
-	var rows [vec.Lanes][]byte
-	for i := range n {
-		rows[i] = j.raw[(task*vec.Lanes+i)*size:][:size]
-	}
-	panel := unsafe.Slice((*byte)(j.w.at(j.first+task)), j.w.panel)
-	if j.unpack {
-		vec.UnpackPanel(rows[:n], j.w.format, j.w.in, panel)
-	} else {
-		vec.PackPanel(panel, j.w.format, j.w.in, rows[:n])
+	rows := min(vec.Lanes, j.rows-task*vec.Lanes)
+	size := vec.Lanes * j.w.format.Bytes(j.w.in)
+	panels(&j.w, j.first+task, rows, j.raw[task*size:], j.unpack)
+}
+
+// panels packs or unpacks rows from a panel on.
+func panels(m *matrix, first, rows int, raw []byte, unpack bool) {
+	size := m.format.Bytes(m.in)
+	for at := 0; at < rows; at += vec.Lanes {
+		var list [vec.Lanes][]byte
+		n := min(vec.Lanes, rows-at)
+		for i := range n {
+			list[i] = raw[(at+i)*size:][:size]
+		}
+		panel := unsafe.Slice((*byte)(m.at(first+at/vec.Lanes)), m.panel)
+		if unpack {
+			vec.UnpackPanel(list[:n], m.format, m.in, panel)
+		} else {
+			vec.PackPanel(panel, m.format, m.in, list[:n])
+		}
 	}
 }
