@@ -146,13 +146,12 @@ func TestFunctionsEqualGenericOnASweep(t *testing.T) {
 	var x []float32
 	sweep(20011, func(v float32) { x = append(x, v) })
 	n := int64(len(x))
-	ones, state := make([]float32, n), make([]float32, 2*n)
-	for i, v := range x {
-		ones[i], state[2*i], state[2*i+1] = 1, 0, v
-	}
 	at := func(x []float32) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(x)) }
 	eachISA(t, func(t *testing.T, k *Kernels) {
-		y := make([]float32, n)
+		y, ones, state := make([]float32, n), make([]float32, n), make([]float32, 2*n)
+		for i, v := range x { // anew for each: AttnFinish writes to its output
+			ones[i], state[2*i], state[2*i+1] = 1, 0, v
+		}
 		check := func(name string, f func(float32) float32) {
 			for i, v := range x {
 				want, got := f(v), y[i]
