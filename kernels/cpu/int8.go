@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"unsafe"
 
 	"graft/kernels"
@@ -23,6 +24,20 @@ func codesRow(in int) int {
 
 // codesOf is where row r of the rounded x of a MatMul lies.
 func (b *Backend) codesOf(r, in int) unsafe.Pointer { return unsafe.Pointer(&b.codes[r*codesRow(in)]) }
+
+// roomForCodes makes room for one row at least, however wide.
+func (b *Backend) roomForCodes(row int) error {
+	if row <= len(b.codes) {
+		return nil
+	}
+	wider, err := mapMemory(int64(row))
+	if err != nil {
+		return fmt.Errorf("cpu: %d bytes for a rounded row: %w", row, err)
+	}
+	narrow := b.codes
+	b.codes = wider
+	return unmapMemory(narrow)
+}
 
 // roundJob rounds rows of x, a run of rows a task.
 type roundJob struct {

@@ -76,7 +76,12 @@ func (b *Backend) MatMul(x kernels.Tensor, products []kernels.Product) {
 		b.matMul(x, products, 0, x.Rows)
 		return
 	}
-	most := codesBytes / codesRow(x.Cols)
+	row := codesRow(x.Cols)
+	if err := b.roomForCodes(row); err != nil {
+		b.fail(err)
+		return
+	}
+	most := len(b.codes) / row
 	for r := 0; r < x.Rows; r += most {
 		n := min(most, x.Rows-r)
 		b.round(x, r, n)
@@ -185,11 +190,7 @@ func (j *matMulJob) do(w *worker, task int) {
 	if p0 < whole {
 		y := add(f.y, r0*f.yRow+p0*vec.Lanes)
 		keep := w.start(f, y, f.yRow, rows, p0*vec.Lanes, (whole-p0)*vec.Lanes)
-		if f.w.rounds {
-			w.multiply8(y, f.yRow, &f.w, p0, whole, j.b.codesOf(r0, f.w.in), codesRow(f.w.in), rows, keep)
-		} else {
-			w.multiply(y, f.yRow, &f.w, p0, whole, x, f.xRow, rows, keep)
-		}
+		j.base(w, f, y, f.yRow, p0, whole, r0, rows, keep)
 		if f.lora {
 			j.b.pool.gate.pass()
 			w.multiply(y, f.yRow, &f.b, p0, whole, add(f.h, r0*f.hRow), f.hRow, rows, true)
@@ -200,20 +201,24 @@ func (j *matMulJob) do(w *worker, task int) {
 	}
 }
 
+// base is the product with the base weight, under its contract.
+func (j *matMulJob) base(w *worker, f *forward, y unsafe.Pointer, yRow, p0, p1, r0, rows int, keep bool) {
+	if f.w.rounds {
+		w.multiply8(y, yRow, &f.w, p0, p1, j.b.codesOf(r0, f.w.in), codesRow(f.w.in), rows, keep)
+		return
+	}
+	w.multiply(y, yRow, &f.w, p0, p1, add(f.x, r0*f.xRow), f.xRow, rows, keep)
+}
+
 // edge computes the last panel, of which y has only the first outputs, beside y.
 func (j *matMulJob) edge(w *worker, f *forward, r0, rows, panel int) {
 	n := f.w.out - panel*vec.Lanes
 	y := add(f.y, r0*f.yRow+panel*vec.Lanes)
-	x := add(f.x, r0*f.xRow)
 	keep := w.start(f, y, f.yRow, rows, panel*vec.Lanes, n)
 	if keep {
 		copyRows(w.edge, vec.Lanes, y, f.yRow, rows, n, vec.Lanes)
 	}
-	if f.w.rounds {
-		w.multiply8(w.edge, vec.Lanes, &f.w, panel, panel+1, j.b.codesOf(r0, f.w.in), codesRow(f.w.in), rows, keep)
-	} else {
-		w.multiply(w.edge, vec.Lanes, &f.w, panel, panel+1, x, f.xRow, rows, keep)
-	}
+	j.base(w, f, w.edge, vec.Lanes, panel, panel+1, r0, rows, keep)
 	if f.lora {
 		j.b.pool.gate.pass()
 		w.multiply(w.edge, vec.Lanes, &f.b, panel, panel+1, add(f.h, r0*f.hRow), f.hRow, rows, true)
