@@ -80,6 +80,7 @@ func TestPlanNeedsNoWeightsAndRefusesWhatDoesNotFit(t *testing.T) {
 			}
 			Planned int64 `json:"planned_bytes"`
 			Arena   int64 `json:"arena_planned_bytes"`
+			Before  int64 `json:"before_bytes"`
 			Fits    bool
 		}
 		require.NoError(t, json.Unmarshal([]byte(r.out), &p))
@@ -90,7 +91,7 @@ func TestPlanNeedsNoWeightsAndRefusesWhatDoesNotFit(t *testing.T) {
 				arena += i.Bytes
 			}
 		}
-		assert.Equal(t, sum, p.Planned)
+		assert.Equal(t, max(sum, p.Before), p.Planned, "this process, full of tests, may have had more")
 		assert.Equal(t, arena, p.Arena)
 		assert.Greater(t, p.Planned, p.Arena+20<<20, "the program is counted")
 		assert.True(t, p.Fits)

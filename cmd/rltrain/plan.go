@@ -129,9 +129,10 @@ func (p *planCmd) print(c *console, s *session) error {
 			Items     []launch.Item `json:"items"`
 			Planned   int64         `json:"planned_bytes"`
 			Arena     int64         `json:"arena_planned_bytes"`
+			Before    int64         `json:"before_bytes"` // planned_bytes is this, where the sum of the items is less
 			Available int64         `json:"available_bytes"`
 			Fits      bool          `json:"fits"`
-		}{s.source.Files.Precision().String(), s.plan.Items, s.plan.Total(), s.plan.Arena(), s.budget.Bytes, s.plan.Fit(s.budget) == nil})
+		}{s.source.Files.Precision().String(), s.plan.Items, s.plan.Total(), s.plan.Arena(), s.plan.Before, s.budget.Bytes, s.plan.Fit(s.budget) == nil})
 	}
 	if err := s.plan.Write(c.out, s.budget); err != nil {
 		return err
