@@ -37,6 +37,10 @@ func (b *Backend) Attention(a *kernels.AttentionArgs) {
 	}
 	j := &b.jobs.attention
 	work := j.load(a, len(b.pool.workers))
+	if s := &b.jobs.split; s.load(&j.attentionView, b) {
+		b.run(s.tasks(), work/8, s)
+		return
+	}
 	b.run(len(j.blocks)*a.KV.Heads*j.parts, work/8, j)
 }
 

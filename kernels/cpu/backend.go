@@ -41,7 +41,7 @@ type Backend struct {
 	jobs  jobs
 	order pageOrder
 	sums  []float64 // block sums of SumSquares
-	codes []byte    // [codesBytes] the rounded rows of a MatMul
+	codes []byte    // [codesBytes] the rounded rows of a MatMul, the products with keys of a split Attention
 	state []chunkState
 }
 
@@ -56,6 +56,7 @@ type jobs struct {
 	embed     embedJob
 	pack      packJob
 	attention attentionJob
+	split     attentionSplitJob
 	attnBack  attentionBackwardJob
 	logProbs  logProbsJob
 	logBack   logProbsBackwardJob

@@ -19,7 +19,7 @@ type job interface {
 
 // pool is a caller and its helpers. The caller takes tasks like everyone else, so a helper that the
 // system takes off its core delays no more than the task it holds. Between operations helpers spin
-// for a moment, then yield, then sleep.
+// for a moment, then yield, then lend their core to a worker that has none, then sleep.
 type pool struct {
 	workers []*worker // workers[0] is the caller's
 
@@ -36,6 +36,9 @@ type pool struct {
 	closed  atomic.Bool
 	exited  sync.WaitGroup
 
+	lent, apart atomic.Int64 // workers that were lent a core, and set apart
+	looked      time.Time    // when spread last looked
+
 	failure atomic.Pointer[failure]
 }
 
@@ -50,6 +53,7 @@ type failure struct {
 type gate struct {
 	left   atomic.Int64
 	broken atomic.Bool
+	pool   *pool
 }
 
 // close shuts the gate until open has been called n times.
@@ -60,9 +64,21 @@ func (g *gate) open() { g.left.Add(-1) }
 
 // pass waits until the gate is open, or a task has failed.
 func (g *gate) pass() {
-	for i := 0; g.left.Load() > 0 && !g.broken.Load(); i++ {
-		if i > spins {
-			runtime.Gosched()
+	lent := false
+	for start := (time.Time{}); ; runtime.Gosched() {
+		for range spins {
+			if g.left.Load() <= 0 || g.broken.Load() {
+				return
+			}
+		}
+		switch {
+		case lent:
+			leave()
+		case start.IsZero():
+			start = time.Now()
+		case time.Since(start) > spinTime:
+			lent = g.pool.lend(&g.left)
+			start = time.Now()
 		}
 	}
 }
@@ -74,6 +90,7 @@ const (
 
 func newPool(threads int, k *vec.Kernels) *pool {
 	p := &pool{wake: make(chan struct{}, threads), done: make(chan struct{}, 1)}
+	p.gate.pool = p
 	for id := range threads {
 		p.workers = append(p.workers, newWorker(id, k))
 	}
@@ -108,6 +125,7 @@ func (p *pool) run(n int, shared bool, j job) error {
 		p.pending.Store(int64(n))
 		p.left.Store(int64(n)) // publishes the job
 		p.rouse(n - 1)
+		p.spread()
 		p.work(p.workers[0])
 		p.wait()
 	} else {
@@ -143,8 +161,14 @@ func (p *pool) work(w *worker) {
 		if left < 0 {
 			break
 		}
+		if did == 0 {
+			w.place.begin()
+		}
 		p.task(w, p.n-1-int(left))
 		did++
+	}
+	if did > 0 {
+		w.place.end()
 	}
 	if did > 0 && p.pending.Add(-did) == 0 && p.waiting.CompareAndSwap(1, 0) {
 		p.done <- struct{}{}
@@ -176,6 +200,7 @@ func (p *pool) wait() {
 		if start.IsZero() {
 			start = time.Now()
 		} else if time.Since(start) > spinTime {
+			p.lend(&p.pending)
 			p.waiting.Store(1)
 			if p.pending.Load() > 0 || !p.waiting.CompareAndSwap(1, 0) {
 				<-p.done
@@ -195,6 +220,9 @@ func (p *pool) help(w *worker) {
 		}
 		if p.spin() {
 			continue
+		}
+		if p.pending.Load() > 0 {
+			p.lend(&p.pending)
 		}
 		p.asleep.Add(1)
 		if p.left.Load() <= 0 && !p.closed.Load() {

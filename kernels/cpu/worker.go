@@ -10,8 +10,9 @@ import (
 // worker is what one member of the pool owns: the inner loops, an argument struct for each (they
 // escape, so they cannot live on a stack), and scratch.
 type worker struct {
-	id int
-	k  *vec.Kernels
+	id    int
+	k     *vec.Kernels
+	place place
 
 	gemm      vec.GemmArgs
 	gemv      vec.GemvArgs
@@ -41,6 +42,8 @@ type worker struct {
 	argmax  vec.ArgMaxArgs
 
 	attn   vec.AttnArgs
+	scores vec.AttnScoresArgs
+	values vec.AttnValuesArgs
 	finish vec.AttnFinishArgs
 	dattn  vec.AttnBackwardQArgs
 	dkv    vec.AttnBackwardKVArgs
@@ -70,6 +73,7 @@ func newWorker(id int, k *vec.Kernels) *worker {
 		panic(fmt.Sprintf("cpu: scratch of a worker: %v", err))
 	}
 	w := &worker{id: id, k: k, own: own}
+	w.place.core.Store(-1)
 	w.tile = unsafe.Pointer(unsafe.SliceData(own))
 	w.edge = add(w.tile, tileFloats)
 	return w

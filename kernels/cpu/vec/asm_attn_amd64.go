@@ -9,11 +9,15 @@ func setAttn(k *Kernels) {
 	switch k.ISA {
 	case AVX2:
 		k.AttnForward = avx2AttnForward
+		k.AttnScores = avx2AttnScores
+		k.AttnValues = avx2AttnValues
 		k.AttnFinish = avx2AttnFinish
 		k.AttnBackwardQ = avx2AttnBackwardQ
 		k.AttnBackwardKV = avx2AttnBackwardKV
 	case AVX512:
 		k.AttnForward = avx512AttnForward
+		k.AttnScores = avx512AttnScores
+		k.AttnValues = avx512AttnValues
 		k.AttnFinish = avx512AttnFinish
 		k.AttnBackwardQ = avx512AttnBackwardQ
 		k.AttnBackwardKV = avx512AttnBackwardKV
@@ -22,6 +26,12 @@ func setAttn(k *Kernels) {
 
 //go:noescape
 func avx2AttnForward(args *AttnArgs)
+
+//go:noescape
+func avx2AttnScores(args *AttnScoresArgs)
+
+//go:noescape
+func avx2AttnValues(args *AttnValuesArgs)
 
 //go:noescape
 func avx2AttnFinish(args *AttnFinishArgs)
@@ -34,6 +44,12 @@ func avx2AttnBackwardKV(args *AttnBackwardKVArgs)
 
 //go:noescape
 func avx512AttnForward(args *AttnArgs)
+
+//go:noescape
+func avx512AttnScores(args *AttnScoresArgs)
+
+//go:noescape
+func avx512AttnValues(args *AttnValuesArgs)
 
 //go:noescape
 func avx512AttnFinish(args *AttnFinishArgs)

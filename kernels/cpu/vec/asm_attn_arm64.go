@@ -9,6 +9,8 @@ func setAttn(k *Kernels) {
 	switch k.ISA {
 	case NEON:
 		k.AttnForward = neonAttnForward
+		k.AttnScores = neonAttnScores
+		k.AttnValues = neonAttnValues
 		k.AttnFinish = neonAttnFinish
 		k.AttnBackwardQ = neonAttnBackwardQ
 		k.AttnBackwardKV = neonAttnBackwardKV
@@ -17,6 +19,12 @@ func setAttn(k *Kernels) {
 
 //go:noescape
 func neonAttnForward(args *AttnArgs)
+
+//go:noescape
+func neonAttnScores(args *AttnScoresArgs)
+
+//go:noescape
+func neonAttnValues(args *AttnValuesArgs)
 
 //go:noescape
 func neonAttnFinish(args *AttnFinishArgs)

@@ -45,6 +45,40 @@ type AttnArgs struct {
 	Softcap        float32 // 0: none
 }
 
+// AttnScoresArgs describes the products with keys of pages Page0 … Page0+PageN−1,
+// for every position of a page whether a row sees it or not:
+//
+//	S[page − Page0][i][j] = chain over d of fma(Q[d], K[d][j], acc) from 0
+//
+// With AttnValues it makes up AttnForward, bit for bit: pages of the first may be
+// shared out among threads, and elements of the second.
+type AttnScoresArgs struct {
+	Q            unsafe.Pointer // M rows of [D] float32
+	KPages       unsafe.Pointer // base addresses of the pages, by logical page
+	S            unsafe.Pointer // [PageN, M, 16] float32
+	QRow, QTok   int64
+	Group        int64
+	M, D         int64
+	Page0, PageN int64
+}
+
+// AttnValuesArgs describes AttnForward given the products S with keys, for D of the
+// VRow elements of a value: Out and VPages begin at the first of them.
+// State is that of these elements alone, and moves on as in AttnForward.
+type AttnValuesArgs struct {
+	S, Out         unsafe.Pointer // [PageN, M, 16], and M rows of [D] float32
+	VPages         unsafe.Pointer // addresses in the pages, by logical page
+	Start, Limit   unsafe.Pointer // [M] int32
+	State          unsafe.Pointer // [M, 2] float32
+	OutRow, OutTok int64
+	Group          int64
+	M, D           int64
+	VRow           int64
+	Page0, PageN   int64
+	Scale          float32
+	Softcap        float32
+}
+
 // AttnFinishArgs describes the end of AttnForward: Out = Out/l and
 // LSE = m + log l. A row that saw nothing gets Out = 0 and LSE = −Inf.
 type AttnFinishArgs struct {

@@ -19,14 +19,50 @@ func attnForwardGeneric(args *AttnArgs) {
 			q := rowAt(args.Q, i, args.Group, args.QTok, args.QRow, args.D)
 			out := rowAt(args.Out, i, args.Group, args.OutTok, args.OutRow, args.D)
 			s, _ := scores(q, k, j0, j1, args.Scale, args.Softcap)
-			attnRow(out, state[2*i:2*i+2], &s, v, j0, j1)
+			attnRow(out, state[2*i:2*i+2], &s, v, len(q), j0, j1)
+		}
+	}
+}
+
+// attnScoresGeneric is AttnScores in Go.
+func attnScoresGeneric(args *AttnScoresArgs) {
+	s := floats(args.S, args.PageN*args.M*PageSize)
+	for page := range args.PageN {
+		k := floats(pageAt(args.KPages, args.Page0+page), args.D*PageSize)
+		for i := range args.M {
+			q := rowAt(args.Q, i, args.Group, args.QTok, args.QRow, args.D)
+			for j := range int64(PageSize) {
+				s[(page*args.M+i)*PageSize+j] = product(q, k, int(j))
+			}
+		}
+	}
+}
+
+// attnValuesGeneric is AttnValues in Go.
+func attnValuesGeneric(args *AttnValuesArgs) {
+	state, products := floats(args.State, 2*args.M), floats(args.S, args.PageN*args.M*PageSize)
+	for page := range args.PageN {
+		v := floats(pageAt(args.VPages, args.Page0+page), (PageSize-1)*args.VRow+args.D)
+		for i := range args.M {
+			j0, j1 := visible(args.Start, args.Limit, i, args.Page0+page)
+			if j0 >= j1 {
+				continue
+			}
+			var s, slope lanes
+			s.fill(float32(math.Inf(-1)))
+			for j := j0; j < j1; j++ {
+				s[j], slope[j] = score(products[(page*args.M+i)*PageSize+int64(j)], args.Scale, args.Softcap)
+			}
+			out := rowAt(args.Out, i, args.Group, args.OutTok, args.OutRow, args.D)
+			attnRow(out, state[2*i:2*i+2], &s, v, int(args.VRow), j0, j1)
 		}
 	}
 }
 
 // attnRow adds a page of values to a row of the online softmax, given the
-// scores s of the positions j0 … j1−1 and −Inf elsewhere. state is (m, l).
-func attnRow(out, state []float32, s *lanes, v []float32, j0, j1 int) {
+// scores s of the positions j0 … j1−1 and −Inf elsewhere. state is (m, l); a value's
+// elements are vRow apart from those of the next.
+func attnRow(out, state []float32, s *lanes, v []float32, vRow, j0, j1 int) {
 	m, l := state[0], state[1]
 	first := m == float32(math.Inf(-1))
 	top, a := larger(s.max(), m), float32(1)
@@ -40,14 +76,13 @@ func attnRow(out, state []float32, s *lanes, v []float32, j0, j1 int) {
 		p[j] = Exp(s[j] - top)
 	}
 	state[0], state[1] = top, float32(l*a)+p.sum()
-	D := len(out)
 	for d := range out {
 		acc := float32(0)
 		if !first {
 			acc = float32(out[d] * a)
 		}
 		for j := j0; j < j1; j++ {
-			acc = fma32(p[j], v[j*D+d], acc)
+			acc = fma32(p[j], v[j*vRow+d], acc)
 		}
 		out[d] = acc
 	}
@@ -123,22 +158,31 @@ func attnBackwardKVGeneric(args *AttnBackwardKVArgs) {
 // scores returns the scaled and capped scores of q against the positions j0 …
 // j1−1 of a K page, −Inf elsewhere, and the derivative of the cap, 1 without.
 func scores(q, k []float32, j0, j1 int, scale, softcapAt float32) (s, slope lanes) {
-	for j := range s {
-		s[j], slope[j] = float32(math.Inf(-1)), 1
-	}
+	s.fill(float32(math.Inf(-1)))
+	slope.fill(1)
 	for j := j0; j < j1; j++ {
-		acc := float32(0)
-		for d := range q {
-			acc = fma32(q[d], k[d*PageSize+j], acc)
-		}
-		acc = float32(acc * scale)
-		if softcapAt != 0 {
-			t := Tanh(acc / softcapAt)
-			acc, slope[j] = float32(softcapAt*t), fma32(-t, t, 1)
-		}
-		s[j] = acc
+		s[j], slope[j] = score(product(q, k, j), scale, softcapAt)
 	}
 	return s, slope
+}
+
+// product is a query times the key at position j of a page.
+func product(q, k []float32, j int) float32 {
+	acc := float32(0)
+	for d := range q {
+		acc = fma32(q[d], k[d*PageSize+j], acc)
+	}
+	return acc
+}
+
+// score is a product scaled and capped, and its slope by the product, Scale aside.
+func score(product, scale, softcapAt float32) (s, slope float32) {
+	s = float32(product * scale)
+	if softcapAt == 0 {
+		return s, 1
+	}
+	t := Tanh(s / softcapAt)
+	return float32(softcapAt * t), fma32(-t, t, 1)
 }
 
 // scoreGrads returns the probabilities p of the positions j0 … j1−1 and the

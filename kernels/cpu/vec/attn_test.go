@@ -229,6 +229,56 @@ func TestAttentionSplitsAnywhere(t *testing.T) {
 	}
 }
 
+// Scores by pages, values by elements: together they are AttnForward.
+func TestAttentionInTwoPasses(t *testing.T) {
+	eachISA(t, func(t *testing.T, k *Kernels) {
+		for _, D := range []int{1, 8, 20, 48, 64, 256} {
+			for seed := range uint64(8) {
+				rng := rand.New(rand.NewPCG(seed, uint64(D)))
+				M, pages, group := 1+rng.IntN(30), 1+rng.IntN(5), 1+rng.IntN(5)
+				want, got := newAttention(seed, ordinary, M, D, pages, group), newAttention(seed, ordinary, M, D, pages, group)
+				want.softcap, got.softcap = float32(seed%2)*5, float32(seed%2)*5
+				want.poison(-1)
+				got.poison(-1)
+				want.forward(For(Generic), 0, M, 0, pages)
+				from := rng.IntN(pages) // where the calls are cut
+				products := make([]float32, pages*M*PageSize)
+				got.products(k, products, from, pages-from)
+				got.products(k, products, 0, from)
+				d := rng.IntN(D)
+				for _, part := range [][2]int{{d, D - d}, {0, d}} {
+					for i := range M {
+						got.state[2*i], got.state[2*i+1] = float32(math.Inf(-1)), 0
+					}
+					got.values(k, products, part[0], part[1], 0, from)
+					got.values(k, products, part[0], part[1], from, pages-from)
+				}
+				if d == 0 { // the second part had no elements, and states that ran all the same
+					require.Equal(t, want.state, got.state)
+				}
+				copy(got.state, want.state)
+				requireSameBits(t, want.b, got.b, fmt.Sprintf("M=%d D=%d pages=%d group=%d seed=%d cut at %d, %d", M, D, pages, group, seed, from, d))
+			}
+		}
+	})
+}
+
+func (a *attention) products(k *Kernels, s []float32, page, pages int) {
+	k.AttnScores(&AttnScoresArgs{Q: pointer(a.q), KPages: unsafe.Pointer(&a.kp[0]), S: pointer(s[page*a.M*PageSize:]),
+		QRow: int64(a.qRow), QTok: int64(a.qTok), Group: int64(a.group), M: int64(a.M), D: int64(a.D), Page0: int64(page), PageN: int64(pages)})
+}
+
+func (a *attention) values(k *Kernels, s []float32, d0, d, page, pages int) {
+	vp := make([]unsafe.Pointer, len(a.vp))
+	for i := range vp {
+		vp[i] = unsafe.Add(a.vp[i], 4*d0)
+	}
+	k.AttnValues(&AttnValuesArgs{S: pointer(s[page*a.M*PageSize:]), Out: pointer(a.out[d0:]), VPages: unsafe.Pointer(&vp[0]),
+		Start: unsafe.Pointer(&a.start[0]), Limit: unsafe.Pointer(&a.limit[0]), State: pointer(a.state),
+		OutRow: int64(a.oRow), OutTok: int64(a.oTok), Group: int64(a.group), M: int64(a.M), D: int64(d), VRow: int64(a.D),
+		Page0: int64(page), PageN: int64(pages), Scale: a.scale, Softcap: a.softcap})
+}
+
 func TestAttentionWithoutSightIsZero(t *testing.T) {
 	for _, isa := range Supported() {
 		a := newAttention(1, ordinary, 1, 20, 2, 1)

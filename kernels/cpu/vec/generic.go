@@ -31,6 +31,8 @@ func genericKernels() *Kernels {
 		Exp:             expGeneric,
 		ArgMax:          argMaxGeneric,
 		AttnForward:     attnForwardGeneric,
+		AttnScores:      attnScoresGeneric,
+		AttnValues:      attnValuesGeneric,
 		AttnFinish:      attnFinishGeneric,
 		AttnBackwardQ:   attnBackwardQGeneric,
 		AttnBackwardKV:  attnBackwardKVGeneric,

@@ -149,6 +149,13 @@ func softcap(x, c float32) float32 { return float32(c * Tanh(x/c)) }
 // lanes is a vector of 16 float32.
 type lanes [Lanes]float32
 
+// fill sets every lane.
+func (v *lanes) fill(x float32) {
+	for i := range v {
+		v[i] = x
+	}
+}
+
 // sum adds the lanes in the one order that every horizontal sum uses.
 func (v *lanes) sum() float32 {
 	t := *v

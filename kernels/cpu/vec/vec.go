@@ -70,6 +70,8 @@ type Kernels struct {
 	ArgMax         func(*ArgMaxArgs)
 
 	AttnForward    func(*AttnArgs)
+	AttnScores     func(*AttnScoresArgs)
+	AttnValues     func(*AttnValuesArgs)
 	AttnFinish     func(*AttnFinishArgs)
 	AttnBackwardQ  func(*AttnBackwardQArgs)
 	AttnBackwardKV func(*AttnBackwardKVArgs)

@@ -121,15 +121,15 @@ INLINE void dots(const int n, float *s, const float *x, const long *off, const f
 // mix: y[r][d] = chain over j0 ≤ j < j1 of fma(p[r][j], page[j][d], acc) from
 // y[r][d]·a[r].
 INLINE void mix_part(const int n, const int wide, const long rest, float *y, const long *off, const float *a,
-		     const float *p, const float *page, long d, int j0, int j1, long ahead) {
+		     const float *p, const float *page, long vrow, int j0, int j1, long ahead) {
 	f32x16 acc[ROWS][4];
 	UNROLL for (int r = 0; r < n; r++)
 		UNROLL for (int c = 0; c < wide; c++) {
 			float *at = y + off[r] + 16 * c;
 			acc[r][c] = (rest ? load_n(at, rest) : load(at)) * splat(a[r]);
 		}
-	page += j0 * d, p += j0;
-	ROLLED for (int j = j0; j < j1; j++, page += d, p++) {
+	page += j0 * vrow, p += j0;
+	ROLLED for (int j = j0; j < j1; j++, page += vrow, p++) {
 		UNROLL for (int c = 0; c < wide; c++) {
 			f32x16 v = rest ? load_n(page + 16 * c, rest) : load(page + 16 * c);
 			FETCH(page + 16 * c);
@@ -145,51 +145,53 @@ INLINE void mix_part(const int n, const int wide, const long rest, float *y, con
 }
 
 INLINE void mix_half(const int n, float *y, const long *off, const float *a, const float *p, const float *page,
-		     long d, int j0, int j1) {
+		     long vrow, int j0, int j1) {
 	f32x8 acc[ROWS];
 	UNROLL for (int r = 0; r < n; r++) acc[r] = half(y + off[r]) * a[r];
-	page += j0 * d, p += j0;
-	ROLLED for (int j = j0; j < j1; j++, page += d, p++) {
+	page += j0 * vrow, p += j0;
+	ROLLED for (int j = j0; j < j1; j++, page += vrow, p++) {
 		f32x8 v = half(page);
 		UNROLL for (int r = 0; r < n; r++) acc[r] = __builtin_elementwise_fma(LOW(splat(p[PAGE * r])), v, acc[r]);
 	}
 	UNROLL for (int r = 0; r < n; r++) *(f32x8_at *)(y + off[r]) = acc[r];
 }
 
+// The page's rows are vrow elements apart, of which d are taken.
 INLINE void mix(const int n, float *y, const long *off, const float *a, const float *p, const float *page, long d,
-		int j0, int j1, long ahead) {
+		long vrow, int j0, int j1, long ahead) {
 	const int wide = n == 1 ? 4 : n <= 3 ? 2 : 1; // enough chains to hide latency
 	long i = 0;
 	ROLLED for (; i + 16 * wide <= d; i += 16 * wide)
-		mix_part(n, wide, 0, y + i, off, a, p, page + i, d, j0, j1, ahead);
+		mix_part(n, wide, 0, y + i, off, a, p, page + i, vrow, j0, j1, ahead);
 	if (wide > 1)
-		ROLLED for (; i + 16 <= d; i += 16) mix_part(n, 1, 0, y + i, off, a, p, page + i, d, j0, j1, ahead);
-	if (i + 8 <= d) mix_half(n, y + i, off, a, p, page + i, d, j0, j1), i += 8;
-	if (i < d) mix_part(n, 1, d - i, y + i, off, a, p, page + i, d, j0, j1, ahead);
+		ROLLED for (; i + 16 <= d; i += 16) mix_part(n, 1, 0, y + i, off, a, p, page + i, vrow, j0, j1, ahead);
+	if (i + 8 <= d) mix_half(n, y + i, off, a, p, page + i, vrow, j0, j1), i += 8;
+	if (i < d) mix_part(n, 1, d - i, y + i, off, a, p, page + i, vrow, j0, j1, ahead);
 }
 
 // softmax turns the products p of a block into scores and then probabilities,
 // moves the states of its rows on, and sets drop to what their outputs are to be
-// multiplied by. Outputs that begin here are cleared.
-INLINE void softmax(float *p, float *drop, const struct block *b, const struct AttnForward *a) {
+// multiplied by. Outputs that begin here, of d elements, are cleared.
+INLINE void softmax(float *p, float *drop, const struct block *b, float *state, float *y, long d, float scale, float softcap) {
 	const f32x16 low = splat(-__builtin_inff()), zero = {0};
 	const i32x16 mask = seen(b);
-	float top[PAIR], *state = a->state + 2 * b->i;
+	float top[PAIR];
 	int moved = 0;
+	state += 2 * b->i;
 	store(drop, zero);
 	ROLLED for (int r = 0; r < b->n; r++) {
-		f32x16 s = load(p + PAGE * r) * splat(a->scale);
-		if (a->softcap != 0.0f) s = splat(a->softcap) * tanh16(s / splat(a->softcap));
+		f32x16 s = load(p + PAGE * r) * splat(scale);
+		if (softcap != 0.0f) s = splat(softcap) * tanh16(s / splat(softcap));
 		s = pick(mask, s, low);
 		store(p + PAGE * r, s);
 		float m = state[2 * r], t = max16(s);
 		t = t > m ? t : m;
 		top[r] = t;
 		if (m == -__builtin_inff()) {
-			float *out = a->out + b->out[r];
+			float *out = y + b->out[r];
 			long i = 0;
-			ROLLED for (; i + 16 <= a->d; i += 16) store(out + i, zero);
-			if (i < a->d) store_n(out + i, zero, a->d - i);
+			ROLLED for (; i + 16 <= d; i += 16) store(out + i, zero);
+			if (i < d) store_n(out + i, zero, d - i);
 			state[2 * r + 1] = 0.0f;
 		} else if (t > m) {
 			drop[r] = m - t;
@@ -218,10 +220,48 @@ void AttnForward(struct AttnForward *a) {
 		while (next(&rows, &b, PAIR)) {
 			ROLLED for (int r = 0; r < b.n; r += ROWS)
 				OF(b.n - r, dots, p + PAGE * r, a->q, b.q + r, kp, d, kahead)
-			softmax(p, drop, &b, a);
+			softmax(p, drop, &b, a->state, a->out, d, a->scale, a->softcap);
 			ROLLED for (int r = 0; r < b.n; r += ROWS)
-				OF(b.n - r, mix, a->out, b.out + r, drop + r, p + PAGE * r, vp, d, b.j0, b.j1, vahead)
+				OF(b.n - r, mix, a->out, b.out + r, drop + r, p + PAGE * r, vp, d, d, b.j0, b.j1, vahead)
 			kahead = vahead = 0;
+		}
+	}
+}
+
+// AttnScores and AttnValues are the two halves of AttnForward: the products with
+// keys can then be shared out by pages, and those with values by elements.
+void AttnScores(struct AttnScores *a) {
+	long off[ROWS], at = 0, g = 0;
+	const long d = a->d;
+	ROLLED for (long r = 0; r < a->m; r += ROWS) {
+		const long n = a->m - r < ROWS ? a->m - r : ROWS;
+		ROLLED for (long i = 0; i < n; i++) {
+			off[i] = at, at += a->qrow;
+			if (++g == a->group) g = 0, at += a->qtok - a->group * a->qrow;
+		}
+		ROLLED for (long page = 0; page < a->pagen; page++) {
+			const float *kp = a->kpages[a->page0 + page];
+			long ahead = r || page + 1 == a->pagen ? 0 : a->kpages[a->page0 + page + 1] - kp;
+			OF(n, dots, a->s + PAGE * (page * a->m + r), a->q, off, kp, d, ahead)
+		}
+	}
+}
+
+void AttnValues(struct AttnValues *a) {
+	float p[PAIR * PAGE] __attribute__((aligned(64))), drop[PAGE] __attribute__((aligned(64)));
+	struct block b;
+	const long d = a->d;
+	ROLLED for (long page = 0; page < a->pagen; page++) {
+		struct rows rows = {a->start, a->limit, (a->page0 + page) * PAGE, 0, 0, a->outrow, a->outtok,
+				    a->group, 0, a->m, 0, 0, 0, 0, 0};
+		const float *vp = a->vpages[a->page0 + page], *s = a->s + PAGE * page * a->m;
+		long ahead = page + 1 == a->pagen ? 0 : a->vpages[a->page0 + page + 1] - vp;
+		while (next(&rows, &b, PAIR)) {
+			ROLLED for (int r = 0; r < b.n; r++) store(p + PAGE * r, load(s + PAGE * (b.i + r)));
+			softmax(p, drop, &b, a->state, a->out, d, a->scale, a->softcap);
+			ROLLED for (int r = 0; r < b.n; r += ROWS)
+				OF(b.n - r, mix, a->out, b.out + r, drop + r, p + PAGE * r, vp, d, a->vrow, b.j0, b.j1, ahead)
+			ahead = 0;
 		}
 	}
 }
@@ -310,7 +350,7 @@ void AttnBackwardQ(struct AttnBackwardQ *a) {
 			OF(b.n, dots, s, a->q, b.q, kp, d, 0)
 			OF(b.n, dots, ds, a->dout, b.out, vt, d, 0)
 			grads(s, ds, &b, a->lse, a->delta, a->scale, a->softcap);
-			OF(b.n, mix, a->dq, b.q, one, ds, kt, d, b.j0, b.j1, 0)
+			OF(b.n, mix, a->dq, b.q, one, ds, kt, d, d, b.j0, b.j1, 0)
 		}
 	}
 }

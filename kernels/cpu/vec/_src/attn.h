@@ -10,6 +10,21 @@ struct AttnForward {
 	long qrow, qtok, outrow, outtok, group, m, d, page0, pagen;
 	float scale, softcap;
 };
+struct AttnScores {
+	const float *q;
+	const float *const *kpages;
+	float *s;
+	long qrow, qtok, group, m, d, page0, pagen;
+};
+struct AttnValues {
+	const float *s;
+	float *out;
+	const float *const *vpages;
+	const int *start, *limit;
+	float *state;
+	long outrow, outtok, group, m, d, vrow, page0, pagen;
+	float scale, softcap;
+};
 struct AttnFinish {
 	float *out;
 	const float *state;
@@ -40,6 +55,8 @@ struct AttnBackwardKV {
 };
 
 SIZE(struct AttnForward, 136);
+SIZE(struct AttnScores, 80);
+SIZE(struct AttnValues, 120);
 SIZE(struct AttnFinish, 64);
 SIZE(struct AttnBackwardQ, 160);
 SIZE(struct AttnBackwardKV, 160);

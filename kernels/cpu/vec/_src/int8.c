@@ -188,6 +188,117 @@ INLINE void rows8(const int f, const int m, const Gemm8Args *g, const activation
   UNROLL for (int i = 0; i < m; i++) store(y + i * g->yrow, acc[i]);
 }
 
+// Many rows: on registers of 8 lanes the two halves of a panel one after the
+// other, so that the sums of TALLEST rows stay in registers and a code is read
+// for all of them.
+#if defined(__AVX2__) && !defined(__AVX512F__) && !DOT
+enum { TALLEST = 8 };
+#define TALL_ROWS
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef u32x8 u32x8_at __attribute__((aligned(1), may_alias));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef f32x8 f32x8_at __attribute__((aligned(4), may_alias));
+INLINE u32x8 row32(const uint8_t *p) { return *(const u32x8_at *)p; }
+
+// half_quad is quad_unsigned of one half of the lanes, whose first code is at group.
+INLINE u32x8 half_quad(const int f, const uint8_t *group, const int n) {
+  const uint8_t *codes = group + group_head(f);
+  if (f == Q8_0) return row32(codes + 64 * n);
+  u32x8 c = row32(codes + 64 * (n / 2));
+  c = (n % 2 ? c >> 4 : c) & 0x0f0f0f0f;
+  if (high_bytes(f)) {
+    const int bits = f == Q6_K ? 2 : 1, left = 4 - n * bits;
+    u32x8 h = row32(codes + group_k(f) * code_bytes(f));
+    h = left >= 0 ? h << (left & 31) : h >> (-left & 31);
+    c |= h & (bits == 2 ? 0x30303030 : 0x10101010);
+  }
+  return c;
+}
+
+// half_sums is group_sums of one half of the lanes.
+INLINE void half_sums(const int f, const int m, part *sums, const uint8_t *group, const activations *x,
+                      const int64_t xrow, const int at) {
+  const int split = f == Q8_0, run = span(f);
+  UNROLL for (int n0 = 0; n0 < group_k(f) / 4; n0 += run) {
+    part low[TALLEST], high[TALLEST];
+    UNROLL for (int n = n0; n < n0 + run; n++) {
+      u32x8 c = half_quad(f, group, n), h = c;
+      if (split) {
+        c ^= 0x80808080u;
+        h = c >> 4 & 0x0f0f0f0f;
+        c &= 0x0f0f0f0f;
+      }
+      UNROLL for (int i = 0; i < m; i++) {
+        const part q = four(ROW(i)->q + at + 4 * n);
+        part v = pairs((part)c, q);
+        low[i] = n == n0 ? v : plus16(low[i], v);
+        KEEP(low[i]);
+        if (!split) continue;
+        v = pairs((part)h, q);
+        high[i] = n == n0 ? v : plus16(high[i], v);
+        KEEP(high[i]);
+      }
+    }
+    UNROLL for (int i = 0; i < m; i++) {
+      i32xpart v = (i32xpart)widen(low[i]);
+      if (split) v += (i32xpart)widen(high[i]) << 4;
+      sums[i] = n0 ? (part)((i32xpart)sums[i] + v) : (part)v;
+      KEEP(sums[i]);
+    }
+  }
+}
+
+INLINE void tall_group(const int f, const int m, float acc[TALLEST][16], const uint8_t *w, const uint8_t *group,
+                       const activations *x, const int64_t xrow, const int at) {
+  float d[16] __attribute__((aligned(64))), min[16] __attribute__((aligned(64)));
+  const scale s = group_scale(f, w, group);
+  store(d, s.d);
+  if (has_min(f)) store(min, s.m);
+  ROLLED for (long p = 0; p < 2; p++) {
+    part sums[TALLEST];
+    half_sums(f, m, sums, group + 32 * p, x, xrow, at);
+    UNROLL for (int i = 0; i < m; i++) {
+      const activations *r = ROW(i);
+      i32xpart v = (i32xpart)sums[i];
+      const int b = bias(f);
+      if (b) v -= b * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
+      f32x8 a = *(f32x8 *)&acc[i][8 * p];
+      a = __builtin_elementwise_fma(__builtin_convertvector(v, f32x8), *(f32x8 *)&d[8 * p] * r->scale, a);
+      if (has_min(f)) {
+        const float sum = r->sum;
+        a = __builtin_elementwise_fma(*(f32x8 *)&min[8 * p], (f32x8){sum, sum, sum, sum, sum, sum, sum, sum}, a);
+      }
+      *(f32x8 *)&acc[i][8 * p] = a;
+    }
+  }
+}
+
+INLINE void tall8(const int f, const int m, const Gemm8Args *g, const activations *x, const uint8_t *w, float *y) {
+  float acc[TALLEST][16] __attribute__((aligned(64)));
+  const int first = x == g->x;
+  UNROLL for (int i = 0; i < m; i++) store(acc[i], load(y + i * g->yrow));
+  ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
+    const uint8_t *group = w + head(f);
+    ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
+      if (first) fetch(group + AHEAD, head(f) * 32 / block_k(f) + 32 / group_k(f) * group_bytes(f));
+      UNROLL for (int at = 0; at < 32; at += group_k(f)) {
+        tall_group(f, m, acc, w, group, x, g->xrow, at);
+        group += group_bytes(f);
+      }
+      x++;
+    }
+    w += block_bytes(f);
+  }
+  UNROLL for (int i = 0; i < m; i++) store(y + i * g->yrow, load(acc[i]));
+}
+
+// What gains: formats whose codes take work to read, or two sums each. Fewer rows than shortest
+// are as well off in rows8.
+INLINE int tallest(const int f) { return f == Q8_0 ? 6 : high_bytes(f) ? 8 : 0; }
+INLINE int shortest(const int f) { return f == Q8_0 ? 3 : 5; }
+#define TALL_CASE(n) case n: if (n <= tallest(f) && n >= shortest(f)) tall8(f, n, g, x, w, y); break
+#endif
+
 #define CASE(n) case n: rows8(f, n, g, x, w, y); break
 
 INLINE void gemm8(const int f, const Gemm8Args *g) {
@@ -195,7 +306,20 @@ INLINE void gemm8(const int f, const Gemm8Args *g) {
   ROLLED for (int64_t p = 0; p < g->p; p++) {
     const activations *x = g->x;
     float *y = g->y + 16 * p;
-    ROLLED for (int64_t m = g->m; m > 0; m -= TALL) {
+    int64_t m = g->m;
+#ifdef TALL_ROWS
+    const int most = tallest(f);
+    ROLLED while (most && m >= shortest(f)) {
+      const int64_t n = m <= most ? m : m < 2 * most ? (m + 1) / 2 : most;
+      switch (n) {
+        TALL_CASE(8); TALL_CASE(7); TALL_CASE(6); TALL_CASE(5); TALL_CASE(4); TALL_CASE(3);
+      }
+      x = (const activations *)((const char *)x + n * g->xrow);
+      y += n * g->yrow;
+      m -= n;
+    }
+#endif
+    ROLLED for (; m > 0; m -= TALL) {
       switch (m < TALL ? m : TALL) {
 #if defined(__AVX512F__)
         CASE(8); CASE(7); CASE(6); CASE(5);
