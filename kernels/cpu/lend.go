@@ -15,7 +15,7 @@ import (
 
 const (
 	standTime = 20 * time.Microsecond  // without processor time, for a worker to count as standing still
-	apartTime = 500 * time.Microsecond // between two looks at where the workers are
+	apartTime = 250 * time.Microsecond // between two looks at where the workers are
 	watched   = 64                     // workers that are looked at
 )
 
@@ -24,12 +24,17 @@ type place struct {
 	thread atomic.Int32 // 0: it never worked
 	core   atomic.Int32 // −1: it never worked, or the system does not say
 	holds  atomic.Bool  // it has tasks of the current job in hand
+	asked  int64        // pool.round in which it said so
 }
 
-func (p *place) begin() {
-	thread, core := whereabouts()
-	p.thread.Store(thread)
-	p.core.Store(core)
+// begin says that the worker has tasks, and where it is if it was not asked since the last look.
+func (p *place) begin(round int64) {
+	if p.asked != round {
+		p.asked = round
+		thread, core := whereabouts()
+		p.thread.Store(thread)
+		p.core.Store(core)
+	}
 	p.holds.Store(true)
 }
 
@@ -76,6 +81,7 @@ func (p *pool) spread() {
 		return
 	}
 	p.looked = now
+	p.round.Add(1)
 	workers := p.workers[:min(len(p.workers), watched)]
 	for i, w := range workers {
 		core, thread := w.place.core.Load(), w.place.thread.Load()

@@ -38,6 +38,7 @@ type pool struct {
 
 	lent, apart atomic.Int64 // workers that were lent a core, and set apart
 	looked      time.Time    // when spread last looked
+	round       atomic.Int64 // how often it has
 
 	failure atomic.Pointer[failure]
 }
@@ -162,7 +163,7 @@ func (p *pool) work(w *worker) {
 			break
 		}
 		if did == 0 {
-			w.place.begin()
+			w.place.begin(p.round.Load())
 		}
 		p.task(w, p.n-1-int(left))
 		did++
