@@ -67,7 +67,7 @@ func samplingRows(quick bool) []row {
 		prefill        []goal
 	}{
 		{smollm2, "SmolLM2-135M Q4_1", []goal{atLeast(ofRatio, 1.2)}, []goal{atLeast(ofRatio, 3)}, prefillGoals()},
-		{qwen, "Qwen2.5-0.5B Q4_K_M", []goal{atLeast(ofRatio, 1.2), atLeast(ofRoof, 0.65)}, []goal{atLeast(ofRatio, 2)}, prefillGoals()},
+		{qwen, "Qwen2.5-Coder-0.5B Q4_K_M", []goal{atLeast(ofRatio, 1.2), atLeast(ofRoof, 0.65)}, []goal{atLeast(ofRatio, 2)}, prefillGoals()},
 		{gemma, "Gemma-3-270M Q4_K_M", nil, nil, nil},
 	} {
 		prefill := m.name + ", prefill 512"
@@ -145,7 +145,7 @@ func growthRows() []row {
 }
 
 func startRows() []row {
-	return []row{{Name: "start: rltrain chat on Qwen2.5-0.5B, first byte of the answer", Kind: kindStart, Model: qwen, Rows: 1, New: 1,
+	return []row{{Name: "start: rltrain chat on Qwen2.5-Coder-0.5B, first byte of the answer", Kind: kindStart, Model: qwen, Rows: 1, New: 1,
 		goals: []goal{atMost(ofSeconds, 1)}, quick: true}}
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every example in small form on the embedded model, in a temporary folder: seconds, no download.
+# Runs every example in small form on the embedded model, in a temporary folder: about a minute, no download.
 # Needs Go; python3 for the Python reward, and its package openai for the client (else both are
 # skipped by name). Exit code 1 with the output of what failed.
 #

@@ -249,14 +249,15 @@ func (l *RunLog) export(size int64) error {
 func (l *RunLog) Dir() string { return l.o.Dir }
 
 // Close writes completions.parquet to its end and gives the folder free.
-func (l *RunLog) Close() error {
-	var err error
-	if o, e := l.Offsets(); e != nil {
-		err = e
-	} else if o.Events != l.exported {
-		err = l.export(o.Events)
+func (l *RunLog) Close() error { return errors.Join(l.exportRest(), l.close()) }
+
+// exportRest brings completions.parquet up to the end of the event log.
+func (l *RunLog) exportRest() error {
+	o, err := l.Offsets()
+	if err != nil || o.Events == l.exported {
+		return err
 	}
-	return errors.Join(err, l.close())
+	return l.export(o.Events)
 }
 
 func (l *RunLog) close() error {
@@ -293,8 +294,11 @@ type Summary struct {
 	Precision      string   `json:"precision"` // contract of every forward
 }
 
-// WriteSummary writes summary.json: the sign that a run is done.
+// WriteSummary writes summary.json, the sign that a run is done, once everything else is there.
 func (l *RunLog) WriteSummary(s Summary) error {
+	if err := l.exportRest(); err != nil {
+		return err
+	}
 	raw, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("rl: summary: %w", err)

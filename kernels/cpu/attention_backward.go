@@ -53,10 +53,10 @@ func (j *attentionBackwardJob) do(w *worker, task int) {
 		j.makeDelta(w, task*deltaRows, min((task+1)*deltaRows, j.Q.Rows))
 		j.gate.open()
 	case task < j.dqs:
-		j.gate.pass()
+		j.gate.pass(w)
 		j.queryGrad(w, task-j.dims)
 	default:
-		j.gate.pass()
+		j.gate.pass(w)
 		task -= j.dqs
 		j.pageGrad(w, task/j.KV.Heads, task%j.KV.Heads)
 	}

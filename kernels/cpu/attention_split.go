@@ -33,16 +33,16 @@ func (j *attentionSplitJob) load(v *attentionView, b *Backend) bool {
 	if workers == 1 || groups >= 4*workers || v.dim%vec.Lanes != 0 {
 		return false
 	}
-	pages, rows := 0, 0
+	pages, least, rows := 0, math.MaxInt, 0
 	for _, block := range v.blocks {
 		if v.run(block, block.from) != block {
 			return false
 		}
 		from, to := v.span(block)
-		pages, rows = max(pages, to-from), max(rows, block.to-block.from)
+		pages, least, rows = max(pages, to-from), min(least, to-from), max(rows, block.to-block.from)
 	}
 	size := pages * rows * v.group * vec.PageSize
-	if pages < splitPages || 4*size*groups > len(b.codes) {
+	if least < 1 || pages < splitPages || 4*int64(size)*int64(groups) > int64(len(b.codes)) {
 		return false
 	}
 	j.attentionView, j.gate, j.scores, j.size = *v, &b.pool.gate, unsafe.Pointer(&b.codes[0]), size
@@ -63,7 +63,7 @@ func (j *attentionSplitJob) do(w *worker, task int) {
 		j.gate.open()
 		return
 	}
-	j.gate.pass()
+	j.gate.pass(w)
 	task -= j.first
 	j.multiplyValues(w, task/j.widths, task%j.widths)
 }

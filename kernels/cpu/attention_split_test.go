@@ -52,6 +52,9 @@ func TestSplitAttentionHasTheSameBits(t *testing.T) {
 		{heads: 4, kv: 1, dim: 256, softcap: 5, seqs: []int32{0}, positions: []int32{700}},
 		{heads: 14, kv: 2, dim: 64, window: 500, seqs: []int32{0, 1}, positions: []int32{777, 44}},
 		{heads: 2, kv: 1, dim: 48, seqs: []int32{0}, positions: []int32{16*splitPages - 1}},
+		{heads: 6, kv: 1, dim: 80, window: 401, seqs: []int32{0, 0}, positions: []int32{900, 901}},
+		{heads: 3, kv: 1, dim: 16, seqs: []int32{0}, positions: []int32{500}},
+		{heads: 5, kv: 1, dim: 32, window: 17 * splitPages, softcap: 3, seqs: []int32{0, 1}, positions: []int32{1200, 600}},
 	}
 	for i, c := range cases {
 		one := New(Options{Threads: 1, Kernels: vec.For(vec.Generic)})

@@ -41,7 +41,7 @@ type Backend struct {
 	jobs  jobs
 	order pageOrder
 	sums  []float64 // block sums of SumSquares
-	codes []byte    // [codesBytes] the rounded rows of a MatMul, the products with keys of a split Attention
+	codes []byte    // of codesBytes, or one row if that is more
 	state []chunkState
 }
 

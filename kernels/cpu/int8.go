@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	codesBytes = 4 << 20 // rounded rows of x that one pass of MatMul sees
+	codesBytes = 4 << 20 // rounded rows of x that one pass of MatMul sees; products with keys of a split Attention
 	roundRows  = 16      // rows that a task rounds
 	headRows   = 64      // rows that a worker rounds for itself, for the vocabulary
 	int8Work   = 1 << 21 // multiply-adds of one call, which bounds the time in assembly
@@ -34,9 +34,9 @@ func (b *Backend) roomForCodes(row int) error {
 	if err != nil {
 		return fmt.Errorf("cpu: %d bytes for a rounded row: %w", row, err)
 	}
-	narrow := b.codes
+	_ = unmapMemory(b.codes) // the process keeps what the system will not take back
 	b.codes = wider
-	return unmapMemory(narrow)
+	return nil
 }
 
 // roundJob rounds rows of x, a run of rows a task.

@@ -25,27 +25,42 @@ func threadTime(thread int32) (int64, bool) {
 	return t.Nano(), true
 }
 
-// moveThread moves a thread of this process to a core, if it may run there. Where it may run later
-// does not change.
-func moveThread(thread, core int32) bool {
+// move moves a thread of this process to a core, if it may run there, and gives it back the cores
+// that it may run on. It does nothing while another move is under way.
+func (m *mover) move(thread, core int32) bool {
+	if core < 0 || !m.busy.TryLock() {
+		return false
+	}
+	defer m.busy.Unlock()
 	var may, here unix.CPUSet
-	if core < 0 || unix.SchedGetaffinity(int(thread), &may) != nil || !may.IsSet(int(core)) {
+	if unix.SchedGetaffinity(int(thread), &may) != nil || !may.IsSet(int(core)) {
 		return false
 	}
 	here.Set(int(core))
-	moved := unix.SchedSetaffinity(int(thread), &here) == nil
-	return unix.SchedSetaffinity(int(thread), &may) == nil && moved
+	switch err := unix.SchedSetaffinity(int(thread), &here); err {
+	case nil:
+	case unix.EPERM, unix.ENOSYS:
+		m.denied.Store(true)
+		return false
+	default:
+		return false
+	}
+	if unix.SchedSetaffinity(int(thread), &may) != nil {
+		may.Fill() // what it may run on has changed meanwhile: the system cuts this to what that is now
+		_ = unix.SchedSetaffinity(int(thread), &may)
+	}
+	return true
 }
 
-// freeCore is a core that a thread may run on and no worker was last seen on.
-func freeCore(thread int32, workers []*worker) (int32, bool) {
+// freeCore is a core that a thread may run on and no worker was just seen on.
+func freeCore(thread int32, workers []*worker, round int64) (int32, bool) {
 	var may unix.CPUSet
 	if unix.SchedGetaffinity(int(thread), &may) != nil {
 		return 0, false
 	}
 	for _, w := range workers {
-		if core := w.place.core.Load(); core >= 0 {
-			may.Clear(int(core))
+		if w.place.here(round) {
+			may.Clear(int(w.place.core.Load()))
 		}
 	}
 	for core := range int32(64 * len(may)) {

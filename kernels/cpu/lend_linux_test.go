@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,11 +29,12 @@ func TestThreadIsMoved(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cores, before := mayRun(t)
+	var m mover
 	for _, core := range cores {
 		thread, _ := whereabouts()
 		reached := false
 		for range 100 { // the system may move it away again before we look
-			require.True(t, moveThread(thread, core))
+			require.True(t, m.move(thread, core))
 			if _, now := whereabouts(); now == core {
 				reached = true
 				break
@@ -42,8 +45,33 @@ func TestThreadIsMoved(t *testing.T) {
 		require.Equal(t, before, after)
 	}
 	thread, _ := whereabouts()
-	require.False(t, moveThread(thread, -1))
-	require.False(t, moveThread(thread, 1023), "a core that there is not")
+	require.False(t, m.move(thread, -1))
+	require.False(t, m.move(thread, 1023), "a core that there is not")
+	require.False(t, m.denied.Load())
+}
+
+// However many want to move a thread, it may run afterwards where it could before.
+func TestMoversLeaveNoThreadBound(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cores, before := mayRun(t)
+	thread, _ := whereabouts()
+	var m mover
+	var all sync.WaitGroup
+	var moved atomic.Int32
+	for i := range 8 {
+		all.Go(func() {
+			for range 300 {
+				if m.move(thread, cores[i%len(cores)]) {
+					moved.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	_, after := mayRun(t)
+	require.Equal(t, before, after)
+	require.Positive(t, moved.Load())
 }
 
 func TestProcessorTimeTellsWhoRuns(t *testing.T) {
@@ -56,7 +84,7 @@ func TestProcessorTimeTellsWhoRuns(t *testing.T) {
 		again, _ = threadTime(thread)
 		require.Less(t, x, 1000000, "a running thread's time stands still")
 	}
-	_, ok = threadTime(4194303) // beyond the largest number of a thread
+	_, ok = threadTime(1) // of another process
 	require.False(t, ok)
 }
 
@@ -65,14 +93,14 @@ func TestProcessorTimeTellsWhoRuns(t *testing.T) {
 func TestWaitingWorkerLendsItsCore(t *testing.T) {
 	for _, gated := range []bool{false, true} {
 		p := newPool(2, vec.For(vec.Generic))
-		for try := 0; try < 200 && p.lent.Load() == 0; try++ { // whoever waits looks once only
+		for try := 0; try < 200 && p.lent.Load() == 0; try++ { // at the end of a job, whoever waits looks only once
 			p.gate.close(1)
-			require.NoError(t, p.run(2, true, funcJob(func(_ *worker, i int) {
+			require.NoError(t, p.run(2, true, funcJob(func(w *worker, i int) {
 				if i == 0 {
 					unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil) // the thread, not the goroutine
 					p.gate.open()
 				} else if gated {
-					p.gate.pass()
+					p.gate.pass(w)
 				}
 			})))
 		}
@@ -99,6 +127,9 @@ func TestWorkersOnOneCoreAreSetApart(t *testing.T) {
 		here <- struct{}{}
 		<-all
 	})))
+	for p.asleep.Load() == 0 { // one that runs is not on the caller's core, whatever it said
+		time.Sleep(time.Millisecond)
+	}
 	p.workers[1].place.core.Store(p.workers[0].place.core.Load())
 	p.looked = time.Time{}
 	p.apart.Store(0)

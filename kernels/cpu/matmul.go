@@ -192,7 +192,7 @@ func (j *matMulJob) do(w *worker, task int) {
 		keep := w.start(f, y, f.yRow, rows, p0*vec.Lanes, (whole-p0)*vec.Lanes)
 		j.base(w, f, y, f.yRow, p0, whole, r0, rows, keep)
 		if f.lora {
-			j.b.pool.gate.pass()
+			j.b.pool.gate.pass(w)
 			w.multiply(y, f.yRow, &f.b, p0, whole, add(f.h, r0*f.hRow), f.hRow, rows, true)
 		}
 	}
@@ -220,7 +220,7 @@ func (j *matMulJob) edge(w *worker, f *forward, r0, rows, panel int) {
 	}
 	j.base(w, f, w.edge, vec.Lanes, panel, panel+1, r0, rows, keep)
 	if f.lora {
-		j.b.pool.gate.pass()
+		j.b.pool.gate.pass(w)
 		w.multiply(w.edge, vec.Lanes, &f.b, panel, panel+1, add(f.h, r0*f.hRow), f.hRow, rows, true)
 	}
 	copyRows(y, f.yRow, w.edge, vec.Lanes, rows, n, n)

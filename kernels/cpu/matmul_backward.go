@@ -170,7 +170,7 @@ func (j *matMulBackwardJob) do(w *worker, task int) {
 	case makeDX:
 		j.inputGrad(w, r0, rows, step*stripWidth)
 	case makeDA:
-		j.b.pool.gate.pass()
+		j.b.pool.gate.pass(w)
 		w.weightGrad(&g.da, step, j.x, j.xRow, g.dh, g.dhRow, j.rows)
 	}
 }
@@ -197,7 +197,7 @@ func (j *matMulBackwardJob) inputGrad(w *worker, r0, rows, k int) {
 		w.inputStrip(dx, j.dxRow, rows, add(g.dy, r0*g.dyRow), g.dyRow, &g.w, 0, g.w.out, k, kn, keep)
 		keep = true
 		if g.lora {
-			j.b.pool.gate.pass()
+			j.b.pool.gate.pass(w)
 			w.inputStrip(dx, j.dxRow, rows, add(g.dh, r0*g.dhRow), g.dhRow, &g.a, 0, g.a.out, k, kn, true)
 		}
 	}

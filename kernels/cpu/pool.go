@@ -36,6 +36,7 @@ type pool struct {
 	closed  atomic.Bool
 	exited  sync.WaitGroup
 
+	mover       mover
 	lent, apart atomic.Int64 // workers that were lent a core, and set apart
 	looked      time.Time    // when spread last looked
 	round       atomic.Int64 // how often it has
@@ -63,8 +64,14 @@ func (g *gate) close(n int) { g.left.Store(int64(n)) }
 // open counts one of the tasks that the gate waits for.
 func (g *gate) open() { g.left.Add(-1) }
 
-// pass waits until the gate is open, or a task has failed.
-func (g *gate) pass() {
+// pass waits until the gate is open, or a task has failed. w is who waits.
+func (g *gate) pass(w *worker) {
+	if g.left.Load() <= 0 {
+		return
+	}
+	if w.place.holds.Swap(false) {
+		defer w.place.holds.Store(true)
+	}
 	lent := false
 	for start := (time.Time{}); ; runtime.Gosched() {
 		for range spins {
@@ -73,10 +80,10 @@ func (g *gate) pass() {
 			}
 		}
 		switch {
-		case lent:
-			leave()
 		case start.IsZero():
 			start = time.Now()
+		case lent && time.Since(start) < againTime:
+			leave()
 		case time.Since(start) > spinTime:
 			lent = g.pool.lend(&g.left)
 			start = time.Now()
@@ -86,7 +93,7 @@ func (g *gate) pass() {
 
 const (
 	spins    = 64                    // loads between two looks at the clock or two yields
-	spinTime = 40 * time.Microsecond // how long a helper waits awake
+	spinTime = 40 * time.Microsecond // of waiting, after which one lends its core, and then sleeps if it can
 )
 
 func newPool(threads int, k *vec.Kernels) *pool {

@@ -68,13 +68,13 @@ func TestGateHoldsLaterTasks(t *testing.T) {
 	for range 100 {
 		var made, early atomic.Int32
 		p.gate.close(5)
-		require.NoError(t, p.run(20, true, funcJob(func(_ *worker, i int) {
+		require.NoError(t, p.run(20, true, funcJob(func(w *worker, i int) {
 			if i < 5 {
 				made.Add(1)
 				p.gate.open()
 				return
 			}
-			p.gate.pass()
+			p.gate.pass(w)
 			if made.Load() != 5 {
 				early.Add(1)
 			}
@@ -94,11 +94,11 @@ func TestPanicOfATaskReachesTheCaller(t *testing.T) {
 					panic(s[:len("cpu: a worker: broken")]) // without the stack
 				}
 			}()
-			_ = p.run(8, shared, funcJob(func(_ *worker, i int) {
+			_ = p.run(8, shared, funcJob(func(w *worker, i int) {
 				if i == 0 {
 					panic("broken")
 				}
-				p.gate.pass()
+				p.gate.pass(w)
 			}))
 		})
 		require.NoError(t, p.run(8, shared, funcJob(func(*worker, int) {})), "the next job")

@@ -86,7 +86,7 @@ func (j *sampleJob) do(w *worker, task int) {
 		j.gate.open()
 		return
 	}
-	j.gate.pass()
+	j.gate.pass(w)
 	task -= j.steps * j.blocks
 	row, c := task/j.chunks, task%j.chunks
 	j.states[task] = w.scaledChunk(at(j.Logits, row, 0), c, j.w.out, j.Rows[row].InvT)

@@ -74,7 +74,7 @@ func newWorker(id int, k *vec.Kernels) *worker {
 	}
 	w := &worker{id: id, k: k, own: own}
 	w.place.core.Store(-1)
-	w.place.asked = -1
+	w.place.asked.Store(-1)
 	w.tile = unsafe.Pointer(unsafe.SliceData(own))
 	w.edge = add(w.tile, tileFloats)
 	return w

@@ -63,8 +63,8 @@ func TestGemm8BitsAreThoseOfTheTwin(t *testing.T) {
 				require.Nil(t, k.Gemm8[f])
 				continue
 			}
-			for trial := range 40 {
-				in, m, p := f.BlockLen()*(1+trial%3), trial%11, rng.IntN(4)
+			for trial := range 48 {
+				in, m, p := f.BlockLen()*(1+trial%3), trial%24, rng.IntN(4)
 				w := packed(rng, f, 16*p, in, trial%4 == 1)
 				x := make([]float32, m*in+1)
 				fills := []fill{ordinary, ordinary, wide, extreme}
