@@ -323,6 +323,21 @@ func TestSummaryHasTheFieldsOfTheContract(t *testing.T) {
 	require.Empty(t, fields)
 }
 
+// Whoever sees the summary sees a whole run, also if the process ends in that moment.
+func TestTableIsWholeBeforeTheSummary(t *testing.T) {
+	dir := t.TempDir()
+	l := openLog(t, dir, nil)
+	steps := []StepLog{sampleStep(1), sampleStep(2), sampleStep(3)}
+	for _, s := range steps {
+		require.NoError(t, l.Step(s))
+	}
+	require.NoError(t, l.WriteSummary(Summary{Steps: 3}))
+	d, err := OpenDataset(filepath.Join(dir, CompletionsFile), DatasetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, 9, d.Len())
+	require.NoError(t, l.Close())
+}
+
 type someConfig struct {
 	Beta         float64 `yaml:"beta"`
 	LearningRate float64 `yaml:"learning-rate"`
