@@ -61,7 +61,7 @@ func TestMoversLeaveNoThreadBound(t *testing.T) {
 	var moved atomic.Int32
 	for i := range 8 {
 		all.Go(func() {
-			for range 300 {
+			for range 30_000 {
 				if m.move(thread, cores[i%len(cores)]) {
 					moved.Add(1)
 				}
