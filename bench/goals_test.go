@@ -43,19 +43,19 @@ func TestWhatIsAsked(t *testing.T) {
 		asked[r.Name] = goalsText(r.goals)
 	}
 	for name, want := range map[string]string{
-		"SmolLM2-135M Q4_1, decode 1 row":                           "ratio ? ≥ 1.2",
+		"SmolLM2-135M Q4_1, decode 1 row":                                 "ratio ? ≥ 1.2",
 		"Qwen2.5-Coder-0.5B Q4_K_M, decode 1 row":                         "ratio ? ≥ 1.2; roof ? ≥ 65%",
 		"Qwen2.5-Coder-0.5B Q4_K_M, prefill 512":                          "ratio ? ≥ 1.5",
-		"Gemma-3-270M Q4_K_M, decode 1 row":                         "-",
-		"SmolLM2-135M Q4_1, decode 16 rows, shared prompt of 256":   "ratio ? ≥ 3.0; part ? ≥ 0.7",
+		"Gemma-3-270M Q4_K_M, decode 1 row":                               "-",
+		"SmolLM2-135M Q4_1, decode 16 rows, shared prompt of 256":         "ratio ? ≥ 3.0; part ? ≥ 0.7",
 		"Qwen2.5-Coder-0.5B Q4_K_M, decode 32 rows, shared prompt of 256": "ratio ? ≥ 2.0",
-		"SmolLM2-135M LoRA r16 step, 16 x 192 tokens":               "ratio ? ≥ 2.0; memory ? ≤ 20%",
-		"SmolLM2-135M LoRA r16 step, 2 prompts x 8 samples":         "ratio ? ≥ 3.0; memory ? ≤ 20%",
-		"SmolLM2-135M GRPO step, 4 prompts x 8 samples x 64 tokens": "ratio ? ≥ 5.0; memory ? ≤ 15%",
-		"exactness: attention of 1 row over 4096 positions":         "cost ? ≤ 10%",
-		"beside a busy process: SmolLM2-135M, prefill 128":          "kept ? ≥ 0.6",
+		"SmolLM2-135M LoRA r16 step, 16 x 192 tokens":                     "ratio ? ≥ 2.0; memory ? ≤ 20%",
+		"SmolLM2-135M LoRA r16 step, 2 prompts x 8 samples":               "ratio ? ≥ 3.0; memory ? ≤ 20%",
+		"SmolLM2-135M GRPO step, 4 prompts x 8 samples x 64 tokens":       "ratio ? ≥ 5.0; memory ? ≤ 15%",
+		"exactness: attention of 1 row over 4096 positions":               "cost ? ≤ 10%",
+		"beside a busy process: SmolLM2-135M, prefill 128":                "kept ? ≥ 0.6",
 		contextName: "growth ? ≤ 1.0",
-		"growth: GRPO step, 1 prompt x 32 samples x 32 tokens":          "growth ? ≤ 1.0",
+		"growth: GRPO step, 1 prompt x 32 samples x 32 tokens":                "growth ? ≤ 1.0",
 		"start: rltrain chat on Qwen2.5-Coder-0.5B, first byte of the answer": "seconds ? ≤ 1.0",
 	} {
 		got, ok := asked[name]

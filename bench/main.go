@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"graft/kernels"
@@ -53,7 +54,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	exit(run(ctx, opt, os.Stdout, os.Stderr))
 }
@@ -153,10 +154,15 @@ func run(ctx context.Context, opt *options, out, talk io.Writer) error {
 		return err
 	}
 	c := &comparison{opt: opt, peers: peers, roof: rep.Roof, talk: talk}
+	var cut error
 	for i := range rows {
 		fmt.Fprintf(talk, "row %d of %d, %.0f s: %s\n", i+1, len(rows), time.Since(begin).Seconds(), rows[i].Name)
-		if err := c.row(ctx, &rows[i]); err != nil {
-			return fmt.Errorf("%s: %w", rows[i].Name, err)
+		if cut = c.row(ctx, &rows[i]); cut != nil {
+			cut = fmt.Errorf("%s: %w", rows[i].Name, cut)
+			for _, r := range rows[i:] {
+				rep.Left = append(rep.Left, r.Name)
+			}
+			break // what was measured is shown all the same
 		}
 	}
 	c.relate(strings.HasPrefix(rep.Roof.Kernel, vec.AVX512.String()))
@@ -166,8 +172,5 @@ func run(ctx context.Context, opt *options, out, talk io.Writer) error {
 	if opt.json {
 		table = talk
 	}
-	if err := rep.table(table); err != nil {
-		return err
-	}
-	return rep.line(out)
+	return errors.Join(cut, rep.table(table), rep.line(out))
 }
