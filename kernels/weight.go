@@ -24,8 +24,16 @@ const (
 	//	acc = fma(m, sum, acc)
 	//
 	// with d and m the weight's scale and minimum of the group, d·scale rounded to float32, and scale
-	// and sum those of the block. The gradient passes straight through the rounding. Weights in
-	// formats without blocks, and LoRA, keep PrecisionF32.
+	// and sum those of the block. The gradient passes straight through the rounding.
+	//
+	// A gradient dx = dy·W multiplies bytes too: each row of dy rounded by quant.QuantizeGradients, and
+	// the weights of each input by quant.WeightRun, in runs of 32 outputs from output 0 on:
+	//
+	//	acc = fma(Σ code·dy, scale of the run·scale of the block, acc)
+	//
+	// a chain over the runs, then over r. Gradients of parameters read x and dy as they are (as
+	// SwitchBack does, Wortsman et al. 2023). Weights in formats without blocks, and LoRA, keep
+	// PrecisionF32.
 	PrecisionInt8
 )
 
@@ -60,8 +68,8 @@ type Weight struct {
 	Format quant.Format
 	Out    int
 	In     int
-	// Precision is the contract of products x·Wᵀ with this weight, log-probs included. Embed and
-	// all backward products read the weights in float32 whatever it is.
+	// Precision is the contract of products with this weight, log-probs included. Embed reads the
+	// weights in float32 whatever it is.
 	Precision Precision
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	codesBytes = 4 << 20 // rounded rows of x that one pass of MatMul sees; products with keys of a split Attention
+	codesBytes = 4 << 20 // rounded rows of x or dy that one pass sees; products with keys of a split Attention
 	roundRows  = 16      // rows that a task rounds
 	headRows   = 64      // rows that a worker rounds for itself, for the vocabulary
 	int8Work   = 1 << 21 // multiply-adds of one call, which bounds the time in assembly
@@ -61,7 +61,7 @@ func (j *roundJob) do(w *worker, task int) {
 // roundRows rounds rows of n activations.
 func (w *worker) roundRows(codes, x unsafe.Pointer, xRow, n, rows int) {
 	for i := range rows {
-		w.quantize8 = vec.Quantize8Args{X: add(x, i*xRow), Q: unsafe.Add(codes, i*codesRow(n)), N: int64(n)}
+		w.quantize8 = vec.Quantize8Args{X: add(x, i*xRow), Q: unsafe.Add(codes, i*codesRow(n)), N: int64(n), Largest: quant.ActivationTop}
 		w.k.Quantize8(&w.quantize8)
 	}
 }

@@ -34,8 +34,8 @@ func (b *Backend) LogProbsBackward(a *kernels.LogProbsArgs, g *kernels.LogProbsG
 	*j = logProbsBackwardJob{LogProbsArgs: *a, grad: *g, w: matrixOf(a.W)}
 	tasks := 0
 	if g.DHidden.Present() {
-		workers := len(b.pool.workers) // as many blocks for each, but none of a few rows only
-		blocks := min(ceil(ceil(rows, kernels.LogProbsRows), workers)*workers, max(ceil(rows, kernels.LogProbsRows), ceil(rows, 8)))
+		workers, least := len(b.pool.workers), ceil(rows, mostGradRows(&j.LogProbsArgs))
+		blocks := min(ceil(least, workers)*workers, max(least, ceil(rows, 8))) // as many for each, but none of a few rows only
 		j.blocks, j.blockOf = split(rows, ceil(rows, blocks))
 		tasks = j.blocks
 	}
@@ -44,6 +44,16 @@ func (b *Backend) LogProbsBackward(a *kernels.LogProbsArgs, g *kernels.LogProbsG
 		tasks += ceil(j.w.out, gradVocab)
 	}
 	b.run(tasks, 3*int64(rows)*int64(j.w.out)*int64(j.w.in)/workPerNs, j)
+}
+
+// mostGradRows is the rows whose gradients there is room for at a time: the more, the fewer times
+// the weights are decoded.
+func mostGradRows(a *kernels.LogProbsArgs) int {
+	row := gradRow(min(gradVocab, a.W.Out))
+	if a.Softcap > 0 {
+		row *= 2
+	}
+	return min(edgeRows, kernels.LogProbsScratch(a.Hidden.Rows, a.W.Out, 1)/row)
 }
 
 func (j *logProbsBackwardJob) do(w *worker, task int) {
@@ -70,6 +80,10 @@ func (j *logProbsBackwardJob) hiddenGrad(w *worker, from, to int) {
 	for v := 0; v < j.w.out; v += gradVocab {
 		n := min(gradVocab, j.w.out-v)
 		dz := j.logitGrads(w, from, to-from, v, n)
+		if j.w.rounds {
+			j.hiddenGrad8(w, d, from, to-from, dz, v, n)
+			continue
+		}
 		for k := 0; k < j.w.in; k += stripWidth {
 			kn := min(stripWidth, j.w.in-k)
 			w.inputStrip(at(d, from, k), d.Stride, to-from, dz, gradRow(n), &j.w, v, v+n, k, kn, v > 0)

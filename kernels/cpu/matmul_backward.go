@@ -30,6 +30,7 @@ type backward struct {
 	hRow      int
 	dhRow     int
 	scale     float32
+	codes     int // where this dy begins in a rounded row, in bytes
 }
 
 // matMulBackwardJob is every gradient of a MatMul: first dH, which the LoRA terms of dx and dA wait
@@ -45,6 +46,8 @@ type matMulBackwardJob struct {
 	keep  bool
 	segs  []segment
 	tasks int
+
+	rounded roundedGrads
 }
 
 const (
@@ -54,6 +57,7 @@ const (
 	makeDBias
 	makeDX
 	makeDA
+	makeCodes
 )
 
 // MatMulBackward computes dx = Σ dy·W + LoRA terms and the parameter gradients asked for.
@@ -70,14 +74,19 @@ func (b *Backend) MatMulBackward(dx, x kernels.Tensor, grads []kernels.ProductGr
 	if dx.Present() {
 		j.dx, j.dxRow, j.in = at(dx, 0, 0), dx.Stride, dx.Cols
 	}
-	work := 0
+	work, rounds := 0, false
 	for i := range grads {
 		g := backwardOf(&grads[i])
 		j.grads = append(j.grads, g)
 		work += 2 * g.w.out * g.w.in
+		rounds = rounds || g.w.rounds
 	}
-	j.plan()
+	rounds = rounds && j.dx != nil
+	j.plan(!rounds)
 	b.run(j.tasks, int64(work)*int64(rows)/workPerNs, j)
+	if rounds {
+		j.inputGrads(int64(work) / workPerNs)
+	}
 }
 
 func backwardOf(p *kernels.ProductGrad) backward {
@@ -102,8 +111,8 @@ func backwardOf(p *kernels.ProductGrad) backward {
 	return g
 }
 
-// plan lays out the tasks.
-func (j *matMulBackwardJob) plan() {
+// plan lays out the tasks, dx among them or left to inputGrads.
+func (j *matMulBackwardJob) plan(dx bool) {
 	for i := range j.grads {
 		if g := &j.grads[i]; g.lora && (j.dx != nil || g.da.base != nil) {
 			j.push(segment{kind: makeDH, product: i, steps: 1}, 64)
@@ -122,16 +131,25 @@ func (j *matMulBackwardJob) plan() {
 			j.push(segment{kind: makeDBias, product: i, steps: ceil(g.w.out, biasWidth)}, 0)
 		}
 	}
-	if j.dx != nil {
-		strips := ceil(j.in, stripWidth)
-		blocks := max(ceil(j.rows, edgeRows), ceil(6*len(j.b.pool.workers), strips))
-		j.push(segment{kind: makeDX, steps: strips}, max(48, ceil(j.rows, blocks)))
+	if dx && j.dx != nil {
+		j.rounded.to = j.rows
+		j.planInput(j.rows)
 	}
 	for i := range j.grads {
 		if g := &j.grads[i]; g.da.base != nil {
 			j.push(segment{kind: makeDA, product: i, steps: gradSteps(&g.da)}, 0)
 		}
 	}
+}
+
+// planInput adds the tasks of dx for the rows of the run, of which there are `rows`.
+func (j *matMulBackwardJob) planInput(rows int) {
+	strips := ceil(j.in, stripWidth)
+	blocks := max(ceil(rows, edgeRows), ceil(6*len(j.b.pool.workers), strips))
+	s := segment{kind: makeDX, first: j.tasks, steps: strips}
+	s.blocks, s.blockOf = split(rows, max(48, ceil(rows, blocks)))
+	j.tasks += s.steps * s.blocks
+	j.segs = append(j.segs, s)
 }
 
 // push adds tasks: s.steps times the blocks of at most most rows, or one block if most is 0.
@@ -168,7 +186,10 @@ func (j *matMulBackwardJob) do(w *worker, task int) {
 			w.plus(add(g.dbias, c), add(g.dy, i*g.dyRow+c), min(biasWidth, g.w.out-c))
 		}
 	case makeDX:
-		j.inputGrad(w, r0, rows, step*stripWidth)
+		r0 += j.rounded.from
+		j.inputGrad(w, r0, min(s.blockOf, j.rounded.to-r0), step*stripWidth)
+	case makeCodes:
+		j.roundSome(w, step)
 	case makeDA:
 		j.b.pool.gate.pass(w)
 		w.weightGrad(&g.da, step, j.x, j.xRow, g.dh, g.dhRow, j.rows)
@@ -194,7 +215,12 @@ func (j *matMulBackwardJob) inputGrad(w *worker, r0, rows, k int) {
 	dx := add(j.dx, r0*j.dxRow+k)
 	for i := range j.grads {
 		g := &j.grads[i]
-		w.inputStrip(dx, j.dxRow, rows, add(g.dy, r0*g.dyRow), g.dyRow, &g.w, 0, g.w.out, k, kn, keep)
+		if g.w.rounds {
+			codes := unsafe.Add(j.rounded.codes, (r0-j.rounded.from)*j.rounded.row+g.codes)
+			w.turned(dx, j.dxRow, rows, codes, j.rounded.row, &g.w, 0, g.w.out, k, kn, keep)
+		} else {
+			w.inputStrip(dx, j.dxRow, rows, add(g.dy, r0*g.dyRow), g.dyRow, &g.w, 0, g.w.out, k, kn, keep)
+		}
 		keep = true
 		if g.lora {
 			j.b.pool.gate.pass(w)

@@ -20,6 +20,7 @@ type worker struct {
 	gemm8     vec.Gemm8Args
 	quantize8 vec.Quantize8Args
 	transpose vec.TransposeArgs
+	turn8     vec.Turn8Args
 
 	sum     vec.SumSquaresArgs
 	dot     vec.DotArgs

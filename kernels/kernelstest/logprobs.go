@@ -29,6 +29,7 @@ var headCases = []headCase{
 	{quant.Q8_0, 33, 300, 64, 0, kernels.PrecisionF32}, {quant.Q6_K, 6, 515, 256, 30, kernels.PrecisionF32}, {quant.Q4_0, 3, 2 * kernels.VocabChunk, 32, 0, kernels.PrecisionF32},
 	{quant.Q8_0, 70, 300, 64, 0, kernels.PrecisionInt8}, {quant.Q6_K, 6, 515, 256, 30, kernels.PrecisionInt8},
 	{quant.Q4_0, 3, kernels.VocabChunk + 5, 32, 0, kernels.PrecisionInt8}, {quant.F32, 5, 40, 16, 0, kernels.PrecisionInt8},
+	{quant.Q4_1, 2*kernels.LogProbsRows + 7, 1100, 64, 30, kernels.PrecisionInt8},
 	{quant.F32, kernels.LogProbsRows + 6, kernels.VocabChunk + 37, 16, 0, kernels.PrecisionF32},
 }
 

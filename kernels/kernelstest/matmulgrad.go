@@ -111,6 +111,8 @@ func testMatMulBackward(t tester, b kernels.Backend) {
 		for j, in := range inputs(f) {
 			c := linearCase{format: f, out: []int{1, 16, 49, 30}[j], rank: []int{0, 4, 0, 17}[j]}
 			run(i, 23, in, i%2 == 0, true, gradCase{c, f == quant.F32, true})
+			c.precision, c.out = kernels.PrecisionInt8, []int{1, 32, 49, 144}[j]
+			run(i, 23, in, i%2 == 0, true, gradCase{c, f == quant.F32, true})
 		}
 	}
 	for i := range 32 {
@@ -125,6 +127,12 @@ func testMatMulBackward(t tester, b kernels.Backend) {
 		gradCase{linearCase{format: quant.F32, out: 17, bias: true}, true, false},
 		gradCase{linearCase{format: quant.Q8_0, out: 31, rank: 16}, false, false},
 		gradCase{linearCase{format: quant.F32, out: 16, rank: 4}, true, true})
+	run(1, 19, 256, true, true,
+		gradCase{linearCase{format: quant.Q4_K, out: 50, rank: 8, precision: kernels.PrecisionInt8}, false, true},
+		gradCase{linearCase{format: quant.F32, out: 17, bias: true, precision: kernels.PrecisionInt8}, true, false},
+		gradCase{linearCase{format: quant.Q8_0, out: 31, rank: 16}, false, false},
+		gradCase{linearCase{format: quant.Q6_K, out: 80, rank: 16, precision: kernels.PrecisionInt8}, false, false})
+	run(4, 109, 64, false, true, gradCase{linearCase{format: quant.Q4_1, out: 1100, rank: 8, precision: kernels.PrecisionInt8}, false, true})
 	run(2, 37, 1024, true, true, gradCase{linearCase{format: quant.Q5_K, out: 130, rank: 32}, false, true})
 	run(3, 37, 600, false, true, gradCase{linearCase{format: quant.F32, out: 270, bias: true}, true, false})
 }

@@ -12,11 +12,18 @@ const ActivationLen = 32
 // ActivationBlock is a run of activations rounded to eight bits: x ≈ Scale·Codes.
 // Inner loops read it, so its layout is fixed: 48 bytes, no padding.
 type ActivationBlock struct {
-	Scale     float32 // max|x|/127
+	Scale     float32 // max|x| over the largest code
 	Sum       float32 // Scale·ΣCodes, rounded once
 	Low, High int32   // ΣCodes of the first and of the second 16
 	Codes     [ActivationLen]int8
 }
+
+// ActivationTop and GradientTop are the largest codes of QuantizeActivations and
+// QuantizeGradients.
+const (
+	ActivationTop = 127
+	GradientTop   = 63
+)
 
 // tiniest is where a block counts as zero: 127/max|x| stays finite above it.
 const tiniest = 0x1p-100
@@ -31,11 +38,22 @@ func QuantizeActivations(dst []ActivationBlock, x []float32) {
 		panic(fmt.Sprintf("quant: QuantizeActivations: %d activations into %d blocks of %d", len(x), len(dst), ActivationLen))
 	}
 	for i := range dst {
-		dst[i].quantize((*[ActivationLen]float32)(x[ActivationLen*i:]))
+		dst[i].quantize((*[ActivationLen]float32)(x[ActivationLen*i:]), ActivationTop)
 	}
 }
 
-func (b *ActivationBlock) quantize(x *[ActivationLen]float32) {
+// QuantizeGradients rounds gradients of outputs as QuantizeActivations rounds
+// activations, with 63 in place of 127, to meet runs of weights: see WeightRun.
+func QuantizeGradients(dst []ActivationBlock, x []float32) {
+	if len(x) != ActivationLen*len(dst) {
+		panic(fmt.Sprintf("quant: QuantizeGradients: %d gradients into %d blocks of %d", len(x), len(dst), ActivationLen))
+	}
+	for i := range dst {
+		dst[i].quantize((*[ActivationLen]float32)(x[ActivationLen*i:]), GradientTop)
+	}
+}
+
+func (b *ActivationBlock) quantize(x *[ActivationLen]float32, largest float32) {
 	*b = ActivationBlock{}
 	var top uint32 // the bits of magnitudes are in the order of magnitudes, infinity and NaN above all
 	for _, v := range x {
@@ -50,8 +68,8 @@ func (b *ActivationBlock) quantize(x *[ActivationLen]float32) {
 	case most < tiniest:
 		return
 	}
-	b.Scale = most / 127
-	inverse := float64(127 / most)
+	b.Scale = most / largest
+	inverse := float64(largest / most)
 	for i, v := range x {
 		// The product is exact in float64.
 		b.Codes[i] = int8(math.RoundToEven(float64(v) * inverse))

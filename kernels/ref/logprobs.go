@@ -5,6 +5,7 @@ import (
 
 	"graft/kernels"
 	"graft/kernels/libm"
+	"graft/kernels/quant"
 )
 
 // LogProbs implements kernels.Backend.
@@ -93,7 +94,7 @@ func (a *LogProbs[T]) Forward() {
 // Backward differentiates Forward. For u = hidden·wᵀ:
 // du = (Σᵢ dlogp[i]·(1[yᵢ]−p) − dentropy·p·(log p + H))·invT·slope, dhidden = du·w, dw += duᵀ·hidden.
 func (a *LogProbs[T]) Backward(dlogp, dentropy []T, dhidden, dw Matrix[T]) {
-	pair := 0
+	pair, turned := 0, a.W.outputs()
 	for m := range a.Hidden.Rows {
 		raw, slope := logits(a.Hidden.Row(m), a.W, a.Softcap)
 		invT := float64(a.InvT[m])
@@ -110,15 +111,18 @@ func (a *LogProbs[T]) Backward(dlogp, dentropy []T, dhidden, dw Matrix[T]) {
 			du[v] -= float64(weight*p) + float64(float64(dentropy[m])*p*(z[v]-lse+h))
 			du[v] *= float64(invT * slope[v])
 		}
-		a.backwardRow(m, du, dhidden, dw)
+		a.backwardRow(m, du, turned, dhidden, dw)
 	}
 }
 
-func (a *LogProbs[T]) backwardRow(m int, du []float64, dhidden, dw Matrix[T]) {
-	sum := make([]float64, a.Hidden.Cols)
+func (a *LogProbs[T]) backwardRow(m int, du []float64, turned, dhidden, dw Matrix[T]) {
+	sum, row := make([]float64, a.Hidden.Cols), du
+	if a.W.Rounds {
+		row = rounded(du, quant.QuantizeGradients)
+	}
 	for v, d := range du {
-		for c, w := range a.W.Row(v) {
-			sum[c] += float64(d * float64(w))
+		for c, w := range turned.Row(v) {
+			sum[c] += float64(row[v] * float64(w))
 		}
 		if dw.Present() {
 			for c, x := range a.Hidden.Row(m) {

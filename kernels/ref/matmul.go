@@ -93,7 +93,10 @@ func MatMulBackward[T Float](dx, x Matrix[T], grads []ProductGrad[T], keep bool)
 	if !dx.Present() {
 		return
 	}
-	sum := make([]float64, dx.Cols)
+	sum, turned := make([]float64, dx.Cols), make([]Matrix[T], len(grads))
+	for i, g := range grads {
+		turned[i] = g.W.outputs()
+	}
 	for n := range dx.Rows {
 		dxn := dx.Row(n)
 		for i := range sum {
@@ -102,8 +105,8 @@ func MatMulBackward[T Float](dx, x Matrix[T], grads []ProductGrad[T], keep bool)
 				sum[i] = float64(dxn[i])
 			}
 		}
-		for _, g := range grads {
-			addRows(sum, g.DY.Row(n), g.W)
+		for i, g := range grads {
+			addRows(sum, g.W.output(g.DY.Row(n)), turned[i])
 			if g.LoRA != nil {
 				addRows(sum, g.DH.Row(n)[:g.LoRA.A.Rows], g.LoRA.A)
 			}

@@ -12,7 +12,7 @@ type Float interface{ float32 | float64 }
 type Matrix[T Float] struct {
 	Rows, Cols, Stride int
 	V                  []T
-	Rounds             bool // of weights: forward products round x to quant.ActivationBlock first
+	Rounds             bool // of weights: products round x, and gradients dy, as kernels.PrecisionInt8 says
 }
 
 // input is x as a forward product with weights m reads it.
@@ -20,20 +20,55 @@ func (m Matrix[T]) input(x []T) []T {
 	if !m.Rounds {
 		return x
 	}
-	narrow, rounded := make([]float32, len(x)), make([]T, len(x))
+	return rounded(x, quant.QuantizeActivations)
+}
+
+// output is dy as the gradient of x reads it, and outputs the weights that it meets there.
+func (m Matrix[T]) output(dy []T) []T {
+	if !m.Rounds {
+		return dy
+	}
+	return rounded(dy, quant.QuantizeGradients)
+}
+
+func (m Matrix[T]) outputs() Matrix[T] {
+	if !m.Rounds {
+		return m
+	}
+	turned := NewMatrix[T](m.Rows, m.Cols)
+	for k := range m.Cols {
+		for o := 0; o < m.Rows; o += quant.WeightRunLen {
+			n := min(quant.WeightRunLen, m.Rows-o)
+			var w [quant.WeightRunLen]float32
+			for i := range n {
+				w[i] = float32(m.Row(o + i)[k])
+			}
+			var run quant.WeightRun
+			run.Round(&w)
+			for i := range n {
+				turned.Row(o + i)[k] = T(float64(run.Scale) * float64(run.Codes[i]))
+			}
+		}
+	}
+	return turned
+}
+
+// rounded is x rounded to blocks, the last of which may lack values.
+func rounded[T Float](x []T, quantize func([]quant.ActivationBlock, []float32)) []T {
+	blocks := make([]quant.ActivationBlock, (len(x)+quant.ActivationLen-1)/quant.ActivationLen)
+	narrow, near := make([]float32, len(blocks)*quant.ActivationLen), make([]T, len(x))
 	for i, v := range x {
 		narrow[i] = float32(v)
 	}
-	blocks := make([]quant.ActivationBlock, len(x)/quant.ActivationLen)
-	quant.QuantizeActivations(blocks, narrow)
+	quantize(blocks, narrow)
 	var values [quant.ActivationLen]float64
-	for i := range blocks {
-		blocks[i].Decode(&values)
-		for j, v := range values {
-			rounded[i*quant.ActivationLen+j] = T(v)
+	for i := range near {
+		if i%quant.ActivationLen == 0 {
+			blocks[i/quant.ActivationLen].Decode(&values)
 		}
+		near[i] = T(values[i%quant.ActivationLen])
 	}
-	return rounded
+	return near
 }
 
 // NewMatrix makes a zero [rows, cols] matrix.

@@ -18,6 +18,8 @@ func setInt8(k *Kernels) {
 		k.Gemm8[quant.Q4_K] = avx2Gemm8_Q4_K
 		k.Gemm8[quant.Q5_K] = avx2Gemm8_Q5_K
 		k.Gemm8[quant.Q6_K] = avx2Gemm8_Q6_K
+		k.GemmTurned = avx2GemmTurned
+		k.Turn8 = avx2Turn8
 		k.Quantize8 = avx2Quantize8
 	case AVX512:
 		k.Gemm8[quant.Q4_0] = avx512Gemm8_Q4_0
@@ -28,6 +30,8 @@ func setInt8(k *Kernels) {
 		k.Gemm8[quant.Q4_K] = avx512Gemm8_Q4_K
 		k.Gemm8[quant.Q5_K] = avx512Gemm8_Q5_K
 		k.Gemm8[quant.Q6_K] = avx512Gemm8_Q6_K
+		k.GemmTurned = avx512GemmTurned
+		k.Turn8 = avx512Turn8
 		k.Quantize8 = avx512Quantize8
 	case AVX512VNNI:
 		k.Gemm8[quant.Q4_0] = avx512vnniGemm8_Q4_0
@@ -38,6 +42,8 @@ func setInt8(k *Kernels) {
 		k.Gemm8[quant.Q4_K] = avx512vnniGemm8_Q4_K
 		k.Gemm8[quant.Q5_K] = avx512vnniGemm8_Q5_K
 		k.Gemm8[quant.Q6_K] = avx512vnniGemm8_Q6_K
+		k.GemmTurned = avx512vnniGemmTurned
+		k.Turn8 = avx512vnniTurn8
 		k.Quantize8 = avx512vnniQuantize8
 	case AVXVNNI:
 		k.Gemm8[quant.Q4_0] = avxvnniGemm8_Q4_0
@@ -48,6 +54,8 @@ func setInt8(k *Kernels) {
 		k.Gemm8[quant.Q4_K] = avxvnniGemm8_Q4_K
 		k.Gemm8[quant.Q5_K] = avxvnniGemm8_Q5_K
 		k.Gemm8[quant.Q6_K] = avxvnniGemm8_Q6_K
+		k.GemmTurned = avxvnniGemmTurned
+		k.Turn8 = avxvnniTurn8
 		k.Quantize8 = avxvnniQuantize8
 	}
 }
@@ -77,6 +85,12 @@ func avx2Gemm8_Q5_K(args *Gemm8Args)
 func avx2Gemm8_Q6_K(args *Gemm8Args)
 
 //go:noescape
+func avx2GemmTurned(args *Gemm8Args)
+
+//go:noescape
+func avx2Turn8(args *Turn8Args)
+
+//go:noescape
 func avx2Quantize8(args *Quantize8Args)
 
 //go:noescape
@@ -102,6 +116,12 @@ func avx512Gemm8_Q5_K(args *Gemm8Args)
 
 //go:noescape
 func avx512Gemm8_Q6_K(args *Gemm8Args)
+
+//go:noescape
+func avx512GemmTurned(args *Gemm8Args)
+
+//go:noescape
+func avx512Turn8(args *Turn8Args)
 
 //go:noescape
 func avx512Quantize8(args *Quantize8Args)
@@ -131,6 +151,12 @@ func avx512vnniGemm8_Q5_K(args *Gemm8Args)
 func avx512vnniGemm8_Q6_K(args *Gemm8Args)
 
 //go:noescape
+func avx512vnniGemmTurned(args *Gemm8Args)
+
+//go:noescape
+func avx512vnniTurn8(args *Turn8Args)
+
+//go:noescape
 func avx512vnniQuantize8(args *Quantize8Args)
 
 //go:noescape
@@ -156,6 +182,12 @@ func avxvnniGemm8_Q5_K(args *Gemm8Args)
 
 //go:noescape
 func avxvnniGemm8_Q6_K(args *Gemm8Args)
+
+//go:noescape
+func avxvnniGemmTurned(args *Gemm8Args)
+
+//go:noescape
+func avxvnniTurn8(args *Turn8Args)
 
 //go:noescape
 func avxvnniQuantize8(args *Quantize8Args)

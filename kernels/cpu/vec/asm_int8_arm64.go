@@ -18,6 +18,8 @@ func setInt8(k *Kernels) {
 		k.Gemm8[quant.Q4_K] = neonGemm8_Q4_K
 		k.Gemm8[quant.Q5_K] = neonGemm8_Q5_K
 		k.Gemm8[quant.Q6_K] = neonGemm8_Q6_K
+		k.GemmTurned = neonGemmTurned
+		k.Turn8 = neonTurn8
 		k.Quantize8 = neonQuantize8
 	case NEONDot:
 		k.Gemm8[quant.Q4_0] = neondotGemm8_Q4_0
@@ -28,6 +30,8 @@ func setInt8(k *Kernels) {
 		k.Gemm8[quant.Q4_K] = neondotGemm8_Q4_K
 		k.Gemm8[quant.Q5_K] = neondotGemm8_Q5_K
 		k.Gemm8[quant.Q6_K] = neondotGemm8_Q6_K
+		k.GemmTurned = neondotGemmTurned
+		k.Turn8 = neondotTurn8
 		k.Quantize8 = neondotQuantize8
 	}
 }
@@ -57,6 +61,12 @@ func neonGemm8_Q5_K(args *Gemm8Args)
 func neonGemm8_Q6_K(args *Gemm8Args)
 
 //go:noescape
+func neonGemmTurned(args *Gemm8Args)
+
+//go:noescape
+func neonTurn8(args *Turn8Args)
+
+//go:noescape
 func neonQuantize8(args *Quantize8Args)
 
 //go:noescape
@@ -82,6 +92,12 @@ func neondotGemm8_Q5_K(args *Gemm8Args)
 
 //go:noescape
 func neondotGemm8_Q6_K(args *Gemm8Args)
+
+//go:noescape
+func neondotGemmTurned(args *Gemm8Args)
+
+//go:noescape
+func neondotTurn8(args *Turn8Args)
 
 //go:noescape
 func neondotQuantize8(args *Quantize8Args)

@@ -9,6 +9,8 @@ func genericKernels() *Kernels {
 		Gemm:        gemmGeneric,
 		Transpose16: transpose16Generic,
 		Quantize8:   quantize8Generic,
+		GemmTurned:  gemmTurnedGeneric,
+		Turn8:       turn8Generic,
 
 		SumSquares:      sumSquaresGeneric,
 		Dot:             dotGeneric,

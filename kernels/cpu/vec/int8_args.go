@@ -1,6 +1,10 @@
 package vec
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"graft/kernels/quant"
+)
 
 // Gemm8Args describes the product, under the int8 contract, of rows of rounded
 // activations with packed panels of a format that has blocks: for i < M, p < P
@@ -24,9 +28,25 @@ type Gemm8Args struct {
 }
 
 // Quantize8Args describes the rounding of N activations, a multiple of 32, to
-// blocks: quant.QuantizeActivations.
+// blocks: quant.QuantizeActivations, or quant.QuantizeGradients.
 type Quantize8Args struct {
-	X unsafe.Pointer // [N] float32
-	Q unsafe.Pointer // [N/32] quant.ActivationBlock
-	N int64
+	X       unsafe.Pointer // [N] float32
+	Q       unsafe.Pointer // [N/32] quant.ActivationBlock
+	N       int64
+	Largest float32 // code: quant.ActivationTop or quant.GradientTop
+}
+
+// TurnedBytes is the size of 32 weights of 16 lanes that Turn8 has rounded: 16
+// scales in float32, then the codes plus 64, those of four rows side by side in
+// a lane.
+const TurnedBytes = 4*Lanes + Lanes*quant.WeightRunLen
+
+// Turn8Args describes the rounding of N runs of 32 rows of 16 weights to
+// quant.WeightRun, a run for each lane. Rows here are the outputs that a
+// gradient is summed over; lanes are inputs.
+type Turn8Args struct {
+	W     unsafe.Pointer // [32N, 16] float32
+	Panel unsafe.Pointer // [N] blocks of TurnedBytes
+	Row   int64          // elements from one row of W to the next
+	N     int64
 }

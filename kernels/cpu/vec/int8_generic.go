@@ -6,10 +6,15 @@ import (
 	"graft/kernels/quant"
 )
 
-// quantize8Generic is quant.QuantizeActivations over raw memory.
+// quantize8Generic is quant.QuantizeActivations or quant.QuantizeGradients over raw memory.
 func quantize8Generic(q *Quantize8Args) {
 	n := int(q.N / quant.ActivationLen)
-	quant.QuantizeActivations(unsafe.Slice((*quant.ActivationBlock)(q.Q), n), unsafe.Slice((*float32)(q.X), n*quant.ActivationLen))
+	dst, x := unsafe.Slice((*quant.ActivationBlock)(q.Q), n), unsafe.Slice((*float32)(q.X), n*quant.ActivationLen)
+	if q.Largest == quant.GradientTop {
+		quant.QuantizeGradients(dst, x)
+		return
+	}
+	quant.QuantizeActivations(dst, x)
 }
 
 // codes8 is one group of a panel under the int8 contract: the codes of its k
@@ -32,6 +37,51 @@ func gemm8Generic(f quant.Format) func(*Gemm8Args) {
 					row := unsafe.Add(g.X, i*g.XRow+k/quant.ActivationLen*int64(unsafe.Sizeof(quant.ActivationBlock{})))
 					c.addTo(f32x16(g.Y, i*g.YRow+Lanes*p), (*quant.ActivationBlock)(row), int(k)%quant.ActivationLen)
 				}
+			}
+		}
+	}
+}
+
+func gemmTurnedGeneric(g *Gemm8Args) {
+	c := codes8{n: quant.WeightRunLen}
+	for p := range g.P {
+		for k := int64(0); k < g.K; k += quant.WeightRunLen {
+			block := unsafe.Add(g.W, p*g.PanelBytes+k/quant.WeightRunLen*TurnedBytes)
+			c.d = *(*[Lanes]float32)(block)
+			for i := range c.q {
+				for lane := range c.q[i] {
+					c.q[i][lane] = int8(*turnedCode(block, i, lane) - turnedZero)
+				}
+			}
+			for i := range g.M {
+				row := unsafe.Add(g.X, i*g.XRow+k/quant.ActivationLen*int64(unsafe.Sizeof(quant.ActivationBlock{})))
+				c.addTo(f32x16(g.Y, i*g.YRow+Lanes*p), (*quant.ActivationBlock)(row), 0)
+			}
+		}
+	}
+}
+
+// turnedZero is the code of a Turn8 block that stands for zero.
+const turnedZero = 64
+
+// turnedCode is the code of one row and lane of a block that Turn8 makes.
+func turnedCode(block unsafe.Pointer, row, lane int) *uint8 {
+	return (*uint8)(unsafe.Add(block, 4*Lanes+row/4*4*Lanes+4*lane+row%4))
+}
+
+func turn8Generic(g *Turn8Args) {
+	for n := range g.N {
+		block := unsafe.Add(g.Panel, n*TurnedBytes)
+		for lane := range Lanes {
+			var w [quant.WeightRunLen]float32
+			for i := range w {
+				w[i] = *(*float32)(unsafe.Add(g.W, 4*((n*quant.WeightRunLen+int64(i))*g.Row+int64(lane))))
+			}
+			var r quant.WeightRun
+			r.Round(&w)
+			(*[Lanes]float32)(block)[lane] = r.Scale
+			for i, c := range r.Codes {
+				*turnedCode(block, i, lane) = uint8(c + turnedZero)
 			}
 		}
 	}

@@ -14,11 +14,15 @@ import (
 
 // rounded is x [m, in] as blocks, pad bytes between rows.
 func rounded(k *Kernels, x []float32, m, in, pad int) (blocks []byte, row int) {
+	return roundedTo(k, x, m, in, pad, quant.ActivationTop)
+}
+
+func roundedTo(k *Kernels, x []float32, m, in, pad int, largest float32) (blocks []byte, row int) {
 	size := int(unsafe.Sizeof(quant.ActivationBlock{}))
 	row = in/quant.ActivationLen*size + pad
 	blocks = make([]byte, m*row+size)
 	for i := range m {
-		k.Quantize8(&Quantize8Args{X: unsafe.Pointer(&x[i*in]), Q: unsafe.Pointer(&blocks[i*row]), N: int64(in)})
+		k.Quantize8(&Quantize8Args{X: unsafe.Pointer(&x[i*in]), Q: unsafe.Pointer(&blocks[i*row]), N: int64(in), Largest: largest})
 	}
 	return blocks, row
 }
@@ -39,8 +43,14 @@ func TestQuantize8IsQuantizeActivations(t *testing.T) {
 				want := make([]quant.ActivationBlock, n/32+2)
 				got := make([]quant.ActivationBlock, n/32+2)
 				want[n/32].Low, got[n/32].Low = 7, 7 // what must not be written
-				quant.QuantizeActivations(want[:n/32], x[:n])
-				k.Quantize8(&Quantize8Args{X: unsafe.Pointer(&x[0]), Q: unsafe.Pointer(&got[0]), N: int64(n)})
+				a := &Quantize8Args{X: unsafe.Pointer(&x[0]), Q: unsafe.Pointer(&got[0]), N: int64(n), Largest: quant.ActivationTop}
+				if n%64 == 0 {
+					quant.QuantizeActivations(want[:n/32], x[:n])
+				} else {
+					quant.QuantizeGradients(want[:n/32], x[:n])
+					a.Largest = quant.GradientTop
+				}
+				k.Quantize8(a)
 				for j := range want {
 					a, b := want[j], got[j]
 					require.Equal(t, math.IsNaN(float64(a.Scale)), math.IsNaN(float64(b.Scale)))

@@ -107,3 +107,29 @@ func BenchmarkTranspose16(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkTurned is a strip of a gradient: 96 rows times two panels of 512 outputs, and what it
+// takes to make the panels.
+func BenchmarkTurned(b *testing.B) {
+	const outs, m, panels = 512, 96, 2
+	eachTable(b, "Gemm", func(b *testing.B, k *Kernels) {
+		w, x, y := make([]float32, outs*16*panels), make([]float32, m*outs), make([]float32, m*16*panels)
+		fillFloats(rand.New(rand.NewPCG(1, 2)), x, false)
+		panel := turned(k, w, outs*panels, 16)
+		blocks, row := roundedTo(k, x, m, outs, 0, quant.GradientTop)
+		g := &Gemm8Args{X: unsafe.Pointer(&blocks[0]), W: unsafe.Pointer(&panel[0]), Y: unsafe.Pointer(&y[0]), K: outs,
+			P: panels, PanelBytes: int64(len(panel) / panels), M: m, XRow: int64(row), YRow: 16 * panels}
+		for b.Loop() {
+			k.GemmTurned(g)
+		}
+		report(b, 2*m*outs*16*panels)
+	})
+	eachTable(b, "Turn8", func(b *testing.B, k *Kernels) {
+		w, panel := make([]float32, outs*16), make([]byte, outs/32*TurnedBytes)
+		t := &Turn8Args{W: unsafe.Pointer(&w[0]), Panel: unsafe.Pointer(&panel[0]), Row: 16, N: outs / 32}
+		b.SetBytes(4 * outs * 16)
+		for b.Loop() {
+			k.Turn8(t)
+		}
+	})
+}

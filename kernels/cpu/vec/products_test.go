@@ -302,7 +302,7 @@ func TestProductsAllocateNothing(t *testing.T) {
 			decode := &DecodeArgs{Dst: tile.at(0), Panel: one.W, K: in}
 			many := &GemmArgs{A: x.at(0), B: tile.at(0), C: y.at(0), ARow: in, ARed: 1, BRed: 16, CRow: 16, M: 4, P: 1, K: in}
 			blocks := make([]quant.ActivationBlock, 4*in/quant.ActivationLen)
-			round := &Quantize8Args{X: x.at(0), Q: unsafe.Pointer(&blocks[0]), N: 4 * in}
+			round := &Quantize8Args{X: x.at(0), Q: unsafe.Pointer(&blocks[0]), N: 4 * in, Largest: quant.ActivationTop}
 			eight := &Gemm8Args{X: round.Q, W: one.W, Y: y.at(0), K: in, P: p, PanelBytes: one.PanelBytes, M: 1, XRow: in / 32 * 48, YRow: in}
 			require.Zero(t, testing.AllocsPerRun(3, func() {
 				k.Gemv[f](one)

@@ -46,6 +46,10 @@ type Kernels struct {
 	Gemm8     [NumFormats]func(*Gemm8Args) // nil for formats without blocks
 	Quantize8 func(*Quantize8Args)
 
+	// GemmTurned is Gemm8 on panels that Turn8 made.
+	GemmTurned func(*Gemm8Args)
+	Turn8      func(*Turn8Args)
+
 	SumSquares      func(*SumSquaresArgs)
 	Dot             func(*DotArgs)
 	RMSNorm         func(*RMSNormArgs)

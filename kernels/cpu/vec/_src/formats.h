@@ -1,30 +1,31 @@
 // The packed formats, as panel.go describes them: where a group of k lies in a
 // panel, its scales, and the values of its weights. `format` is always a
-// constant; what does not concern it is compiled away.
+// constant; what does not concern it is compiled away. TURNED is no format of a
+// file: the panels that Turn8 makes, on which a gradient runs back.
 #ifndef FORMATS_H
 #define FORMATS_H
 
 #include "vec.h"
 
-enum { F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K };
+enum { F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, TURNED };
 
 #define EACH_FORMAT(X) X(F32) X(F16) X(BF16) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q4_K) X(Q5_K) X(Q6_K)
 
 // Layout of a format: a panel is a run of blocks of block_k k in block_bytes
 // bytes; a block is its head and a run of groups of group_k k that share their
 // scales; a group is group_head bytes of scales, its codes, and their high bits.
-INLINE int block_k(int f) { return f <= BF16 ? 8 : f >= Q4_K ? 256 : 32; }
+INLINE int block_k(int f) { return f <= BF16 ? 8 : f >= Q4_K && f <= Q6_K ? 256 : 32; }
 INLINE int group_k(int f) { return f <= BF16 ? 8 : f == Q6_K ? 16 : 32; }
 INLINE int head(int f) {
   switch (f) {
   case Q4_0: case Q5_0: case Q8_0: case Q6_K: return 32;
-  case Q4_1: case Q5_1: case Q4_K: case Q5_K: return 64;
+  case Q4_1: case Q5_1: case Q4_K: case Q5_K: case TURNED: return 64;
   }
   return 0;
 }
 INLINE int group_head(int f) { return f == Q6_K ? 16 : f == Q4_K || f == Q5_K ? 32 : 0; }
 INLINE int code_bytes(int f) { // of one k, high bits apart
-  return f == F32 ? 64 : f <= BF16 ? 32 : f == Q8_0 ? 16 : 8;
+  return f == F32 ? 64 : f <= BF16 ? 32 : f == Q8_0 || f == TURNED ? 16 : 8;
 }
 INLINE int high_bytes(int f) { // of one group
   return f == Q6_K || f == Q5_0 || f == Q5_1 || f == Q5_K ? 64 : 0;
@@ -34,7 +35,7 @@ INLINE int block_bytes(int f) { return head(f) + block_k(f) / group_k(f) * group
 
 // Where a weight is q·d + m (Q4_1, Q5_1, Q4_K, Q5_K), and where (q − zero)·d.
 INLINE int has_min(int f) { return f == Q4_1 || f == Q5_1 || f == Q4_K || f == Q5_K; }
-INLINE int zero(int f) { return f == Q4_0 ? 8 : f == Q5_0 ? 16 : f == Q6_K ? 32 : 0; }
+INLINE int zero(int f) { return f == Q4_0 ? 8 : f == Q5_0 ? 16 : f == Q6_K ? 32 : f == TURNED ? 64 : 0; }
 
 typedef u32x16 u32x16_at __attribute__((aligned(1), may_alias));
 
@@ -61,7 +62,7 @@ INLINE u32x16 row64(const uint8_t *p) { return *(const u32x16_at *)p; }
 
 INLINE u32x16 quad_unsigned(const int f, const uint8_t *group, const int n) {
   const uint8_t *codes = group + group_head(f);
-  if (f == Q8_0) return row64(codes + 64 * n);
+  if (f == Q8_0 || f == TURNED) return row64(codes + 64 * n);
   u32x16 c = row64(codes + 64 * (n / 2));
   c = (n % 2 ? c >> 4 : c) & 0x0f0f0f0f;
   if (high_bytes(f)) {
@@ -92,6 +93,10 @@ typedef struct {
 // group_scale returns the scales of a group, folded with those of its block.
 INLINE scale group_scale(const int f, const uint8_t *block, const uint8_t *group) {
   scale s = {0};
+  if (f == TURNED) {
+    s.d = load((const float *)block);
+    return s;
+  }
   s.d = half(block);
   if (has_min(f)) s.m = half(block + 32);
   if (f == Q4_K || f == Q5_K) {

@@ -84,8 +84,9 @@ typedef union {
   part p[PARTS];
 } lanes;
 
-// span is the quads whose pairs of products a 16-bit sum holds: 2·127·code each.
-INLINE int span(int f) { return f == Q6_K ? 2 : high_bytes(f) ? 4 : 8; }
+// span is the quads whose pairs of products a 16-bit sum holds: 2·127·code each, and 2·63·127 on
+// panels of Turn8, which meet gradients.
+INLINE int span(int f) { return f == TURNED || f == Q6_K ? 2 : high_bytes(f) ? 4 : 8; }
 
 // bias is what the codes are above their value, as the sums are made.
 INLINE int bias(int f) { return f == Q8_0 ? BIAS : zero(f); }
@@ -176,7 +177,7 @@ INLINE void rows8(const int f, const int m, const Gemm8Args *g, const activation
   ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
     const uint8_t *group = w + head(f);
     ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
-      if (first) fetch(group + AHEAD, head(f) * 32 / block_k(f) + 32 / group_k(f) * group_bytes(f));
+      if (f != TURNED && first) fetch(group + AHEAD, head(f) * 32 / block_k(f) + 32 / group_k(f) * group_bytes(f));
       UNROLL for (int at = 0; at < 32; at += group_k(f)) {
         add_group(f, m, acc, group, group_scale(f, w, group), x, g->xrow, at);
         group += group_bytes(f);
@@ -203,7 +204,7 @@ INLINE u32x8 row32(const uint8_t *p) { return *(const u32x8_at *)p; }
 // half_quad is quad_unsigned of one half of the lanes, whose first code is at group.
 INLINE u32x8 half_quad(const int f, const uint8_t *group, const int n) {
   const uint8_t *codes = group + group_head(f);
-  if (f == Q8_0) return row32(codes + 64 * n);
+  if (f == Q8_0 || f == TURNED) return row32(codes + 64 * n);
   u32x8 c = row32(codes + 64 * (n / 2));
   c = (n % 2 ? c >> 4 : c) & 0x0f0f0f0f;
   if (high_bytes(f)) {
@@ -280,7 +281,7 @@ INLINE void tall8(const int f, const int m, const Gemm8Args *g, const activation
   ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
     const uint8_t *group = w + head(f);
     ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
-      if (first) fetch(group + AHEAD, head(f) * 32 / block_k(f) + 32 / group_k(f) * group_bytes(f));
+      if (f != TURNED && first) fetch(group + AHEAD, head(f) * 32 / block_k(f) + 32 / group_k(f) * group_bytes(f));
       UNROLL for (int at = 0; at < 32; at += group_k(f)) {
         tall_group(f, m, acc, w, group, x, g->xrow, at);
         group += group_bytes(f);
@@ -294,7 +295,7 @@ INLINE void tall8(const int f, const int m, const Gemm8Args *g, const activation
 
 // What gains: formats whose codes take work to read, or two sums each. Fewer rows than shortest
 // are as well off in rows8.
-INLINE int tallest(const int f) { return f == Q8_0 ? 6 : high_bytes(f) ? 8 : 0; }
+INLINE int tallest(const int f) { return f == Q8_0 ? 6 : high_bytes(f) || f == TURNED ? 8 : 0; }
 INLINE int shortest(const int f) { return f == Q8_0 ? 3 : 5; }
 #define TALL_CASE(n) case n: if (n <= tallest(f) && n >= shortest(f)) tall8(f, n, g, x, w, y); break
 #endif
@@ -337,12 +338,48 @@ INLINE void gemm8(const int f, const Gemm8Args *g) {
   void Gemm8_##F(const Gemm8Args *g) { gemm8(F, g); }
 GEMM8(Q4_0) GEMM8(Q4_1) GEMM8(Q5_0) GEMM8(Q5_1) GEMM8(Q8_0) GEMM8(Q4_K) GEMM8(Q5_K) GEMM8(Q6_K)
 
+void GemmTurned(const Gemm8Args *g) { gemm8(TURNED, g); }
+
+typedef struct {
+  const float *w;
+  uint8_t *panel;
+  int64_t row, n;
+} Turn8Args;
+SIZE(Turn8Args, 32);
+
+// Turn8 rounds n runs of 32 rows of 16 weights, a scale for each lane of a run.
+void Turn8(const Turn8Args *g) {
+  const float *w = g->w;
+  uint8_t *block = g->panel;
+  ROLLED for (int64_t n = g->n; n > 0; n--, w += 32 * g->row, block += block_bytes(TURNED)) {
+    i32x16 top = {0};
+    const float *r = w;
+    ROLLED for (int i = 0; i < 32; i++, r += g->row)
+      top = __builtin_elementwise_max(top, (i32x16)load(r) & 0x7fffffff);
+    const f32x16 most = (f32x16)top;
+    const i32x16 finite = top < 0x7f800000, counts = finite & (most >= splat(0x1p-100f));
+    const f32x16 inverse = (f32x16)((i32x16)(splat(63.0f) / most) & counts);
+    store((float *)block, (f32x16)(((i32x16)(most / splat(63.0f)) & counts) | (~finite & 0x7fc00000)));
+    const f32x16 magic = splat(0x1.8p+23f); // its last bit is one, so that adding rounds to integers
+    r = w;
+    ROLLED for (int q = 0; q < 8; q++) {
+      u32x16 word = {0};
+      UNROLL for (int i = 0; i < 4; i++, r += g->row) {
+        const f32x16 x = (f32x16)((i32x16)load(r) & counts);
+        word |= (u32x16)((i32x16)fma(x, inverse, magic) - ((i32x16)magic - zero(TURNED))) << (8 * i);
+      }
+      *(u32x16_at *)(block + head(TURNED) + 64 * q) = word;
+    }
+  }
+}
+
 typedef struct {
   const float *x;
   activations *q;
   int64_t n;
+  float largest; // code
 } Quantize8Args;
-SIZE(Quantize8Args, 24);
+SIZE(Quantize8Args, 32);
 
 void Quantize8(const Quantize8Args *g) {
   const float *x = g->x;
@@ -353,8 +390,8 @@ void Quantize8(const Quantize8Args *g) {
     i32x16 m = __builtin_elementwise_max((i32x16)lo & 0x7fffffff, (i32x16)hi & 0x7fffffff);
     const int32_t top = __builtin_reduce_max(m);
     const float most = __builtin_bit_cast(float, top);
-    float inverse = 127.0f / most;
-    b->scale = most / 127.0f;
+    float inverse = g->largest / most;
+    b->scale = most / g->largest;
     if (top >= 0x7f800000) {
       b->scale = __builtin_nanf("");
       inverse = 0;
