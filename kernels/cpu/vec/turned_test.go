@@ -66,7 +66,7 @@ func TestTurn8RoundsTheWeightsOfEachInput(t *testing.T) {
 	})
 }
 
-func TestGemmTurnedBitsAreThoseOfTheTwin(t *testing.T) {
+func TestGemm8OnTurnedPanelsHasTheBitsOfTheTwin(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *Kernels) {
 		rng, twin := rand.New(rand.NewPCG(5, 7)), For(Generic)
 		for trial := range 96 {
@@ -101,9 +101,9 @@ func TestGemmTurnedBitsAreThoseOfTheTwin(t *testing.T) {
 	})
 }
 
-// TestGemmTurnedIsTheProductOfWhatIsRounded compares with what a package without panels says, the
+// TestGemm8OnTurnedPanelsIsTheProductOfWhatIsRounded compares with what a package without panels says, the
 // largest codes of one sign among it, whose sums would be the first to overflow.
-func TestGemmTurnedIsTheProductOfWhatIsRounded(t *testing.T) {
+func TestGemm8OnTurnedPanelsIsTheProductOfWhatIsRounded(t *testing.T) {
 	eachISA(t, func(t *testing.T, k *Kernels) {
 		rng := rand.New(rand.NewPCG(7, 8))
 		for trial := range 24 {
