@@ -84,7 +84,7 @@ func (c *comparison) ours(r *row, path string) runner {
 			j := job{Row: *r, Path: path, Threads: c.opt.threads}
 			if profile != "" { // of the first run only: sampling costs a little
 				var err error
-				if j.Profile, err = profilePath(profile, r.Name); err != nil {
+				if j.Profile, err = profilePath(profile, r.Name+" "+r.Precision); err != nil {
 					return nil, err
 				}
 				profile = ""

@@ -13,7 +13,7 @@ import (
 )
 
 // demoSettings are how the embedded model is tuned when nobody says otherwise: to the point within
-// about 90 seconds on two cores.
+// about a minute on two cores.
 type demoSettings struct {
 	steps       int
 	batch       int // completions of a step

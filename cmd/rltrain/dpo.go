@@ -16,7 +16,7 @@ type dpoCmd struct {
 	LossType             []string  `help:"sigmoid, hinge, ipo, exo_pair, nca_pair, robust, bco_pair, sppo_hard, aot, aot_unpaired, apo_zero, apo_down, discopop, sft, sigmoid_norm; several are added up." default:"sigmoid" placeholder:"NAME,…" group:"dpo"`
 	LossWeights          []float64 `help:"Factors of several losses." placeholder:"W,…" group:"dpo"`
 	LabelSmoothing       float64   `help:"Share of labels taken to be wrong, for robust, exo_pair, aot and aot_unpaired." placeholder:"SHARE" group:"dpo"`
-	FDivergenceType      string    `help:"${enum}." default:"reverse_kl" enum:"reverse_kl,forward_kl,js_divergence,alpha_divergence" placeholder:"NAME" group:"dpo"`
+	FDivergenceType      string    `help:"Divergence from the reference: ${enum}." default:"reverse_kl" enum:"reverse_kl,forward_kl,js_divergence,alpha_divergence" placeholder:"NAME" group:"dpo"`
 	FAlphaDivergenceCoef float64   `help:"Of alpha_divergence." default:"0.5" placeholder:"COEF" group:"dpo"`
 	LdAlpha              *float64  `help:"Weight of the tokens beyond the shorter completion (LD-DPO)." placeholder:"ALPHA" group:"dpo"`
 	DiscopopTau          float64   `help:"Temperature of discopop." default:"0.05" placeholder:"TAU" group:"dpo"`

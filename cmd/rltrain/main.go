@@ -1,7 +1,7 @@
 // Command rltrain tunes language models by reinforcement on this machine: GRPO, DPO and SFT of a
 // GGUF or safetensors model, with evaluation, chat and export of what came out.
 //
-// Without arguments it tunes the embedded model and shows the whole loop in about 90 seconds.
+// Without arguments it tunes the embedded model and shows the whole loop in about a minute.
 //
 // This package is flags and wiring: it names the backend, opens what the person named, and hands
 // over to rl, infer and rewards. It holds no algorithm. stdout is for data, stderr for talk. Exit
@@ -170,7 +170,7 @@ func newParser(tree *commands, c *console, options ...kong.Option) (*kong.Kong, 
 	return kong.New(tree, append([]kong.Option{
 		kong.Name("rltrain"),
 		kong.Description("Graft tunes a language model by reinforcement, in one process, on this machine's processor.\n\n" +
-			"Without a command it tunes the embedded model and measures it before and after, in about 90 seconds. " +
+			"Without a command it tunes the embedded model and measures it before and after, in about a minute. " +
 			"Options are flags, or GRAFT_* variables (--max-steps is GRAFT_MAX_STEPS), or keys of the YAML file --config, the first being the strongest. " +
 			"Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped and resumable."),
 		kong.DefaultEnvars("GRAFT"),

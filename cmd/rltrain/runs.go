@@ -30,7 +30,7 @@ func (r runsCmd) Run(c *console) error {
 		return nil
 	}
 	if len(list) == 0 {
-		c.talk.say("%s holds no runs; rltrain alone makes one in about 90 seconds", r.Runs)
+		c.talk.say("%s holds no runs; rltrain alone makes one in about a minute", r.Runs)
 		return nil
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)

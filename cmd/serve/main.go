@@ -84,8 +84,8 @@ func oneMessage(err error) string {
 
 const description = `Serve answers the OpenAI API over HTTP from one model and its adapters.
 
-Endpoints: /v1/models, /v1/completions, /v1/chat/completions (JSON and server-sent events), /tokenize, /detokenize, ` +
-	`/tokenizer_info, /metrics, /health, and with --allow-runtime-lora-updating /v1/load_lora_adapter and ` +
+Endpoints: /v1/models, /v1/completions, /v1/chat/completions (JSON and server-sent events), /tokenize, /detokenize ` +
+	`(both under /v1 too), /tokenizer_info, /metrics, /health, /ping, /version, and with --allow-runtime-lora-updating /v1/load_lora_adapter and ` +
 	`/v1/unload_lora_adapter. Defaults of a request are OpenAI's: temperature 1, top_p 1, max_tokens 16 for completions ` +
 	`and the rest of the context for chat. Tools are given to the chat template. Calls in the form of Qwen and Hermes, Llama 3 or Mistral, by the template, are ` +
 	`answered as tool_calls; what is no whole call stays text, and so do calls of other models. Fields that would change the result and are not supported are refused by name.

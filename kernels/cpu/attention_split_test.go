@@ -11,6 +11,7 @@ import (
 	"graft/kernels"
 	"graft/kernels/cpu/vec"
 	"graft/kernels/kernelstest"
+	"graft/kernels/quant"
 )
 
 // lookBack is a few rows that look far back over scattered pages: what a split Attention is for.
@@ -19,6 +20,9 @@ type lookBack struct {
 	window          int
 	softcap         float32
 	seqs, positions []int32
+
+	noLSE bool
+	page  int32 // not 0: a page number in place of the last one of the last table
 }
 
 func (c lookBack) attend(t *testing.T, b *Backend) (out, lse []float32) {
@@ -29,6 +33,9 @@ func (c lookBack) attend(t *testing.T, b *Backend) (out, lse []float32) {
 	for i, p := range rand.New(rand.NewPCG(5, 6)).Perm(len(tables)) {
 		tables[i] = int32(p)
 	}
+	if c.page != 0 {
+		tables[len(tables)-1] = c.page
+	}
 	size := c.kv * c.dim * kernels.PageSize
 	kv := kernels.KV{K: l.Normal(len(tables), size, 1), V: l.Normal(len(tables), size, 1), Heads: c.kv, Dim: c.dim}
 	a := &kernels.AttentionArgs{
@@ -36,10 +43,16 @@ func (c lookBack) attend(t *testing.T, b *Backend) (out, lse []float32) {
 		Tables: l.Ints(seqs, width, tables), Seq: l.Ints(1, n, c.seqs), Positions: l.Ints(1, n, c.positions),
 		Heads: c.heads, Scale: 0.2, Window: c.window, Softcap: c.softcap,
 	}
+	if c.noLSE {
+		a.LSE = kernels.Tensor{}
+	}
 	b.Attention(a)
 	require.NoError(t, b.Sync())
 	l.Check()
-	return l.Read(a.Out), l.Read(a.LSE)
+	if !c.noLSE {
+		lse = l.Read(a.LSE)
+	}
+	return l.Read(a.Out), lse
 }
 
 // However the positions and the elements of a head are shared out, a row gets the bits that one
@@ -88,4 +101,39 @@ func TestAttentionIsSplitOnlyWhereItPays(t *testing.T) {
 		c.attend(t, b)
 		require.Zero(t, b.jobs.split.first, "%+v", c)
 	}
+}
+
+// A split Attention shares its room with rounded rows, may be asked for no log-sum-exp, and lets nobody
+// wait for ever when its first pass panics.
+func TestSplitAttentionBesideOthers(t *testing.T) {
+	b := New(Options{Threads: 3})
+	defer func() { require.NoError(t, b.Close()) }()
+	c := lookBack{heads: 9, kv: 3, dim: 64, seqs: []int32{0, 1}, positions: []int32{1006, 1005}}
+	out, lse := c.attend(t, b)
+
+	product := func(b *Backend) []float32 {
+		l := kernelstest.NewLab(t, b, 3)
+		x, w, y := l.Normal(40, 512, 1), l.Weight(quant.Q4_0, 48, 512, 0.1), l.Output(40, 48)
+		w.Precision = kernels.PrecisionInt8
+		b.MatMul(x, []kernels.Product{{Y: y, W: w}})
+		require.NoError(t, b.Sync())
+		return l.Read(y)
+	}
+	other := New(Options{Threads: 1})
+	defer func() { require.NoError(t, other.Close()) }()
+	require.Equal(t, product(other), product(b), "after a split Attention")
+	gotOut, gotLSE := c.attend(t, b)
+	require.Equal(t, out, gotOut, "after a product")
+	require.Equal(t, lse, gotLSE, "after a product")
+
+	c.noLSE = true
+	gotOut, _ = c.attend(t, b)
+	require.Equal(t, out, gotOut, "without a log-sum-exp")
+
+	c.page = 1 << 20
+	require.Panics(t, func() { c.attend(t, b) }, "there is no such page")
+	require.NotZero(t, b.jobs.split.first, "the case is not split")
+	c.page, c.noLSE = 0, false
+	gotOut, _ = c.attend(t, b)
+	require.Equal(t, out, gotOut, "after a panic")
 }

@@ -68,11 +68,6 @@ func (w *worker) roundRows(codes, x unsafe.Pointer, xRow, n, rows int) {
 
 // multiply8 is multiply under the int8 contract: codes is the rounded rows of x, codesRow bytes apart.
 func (w *worker) multiply8(y unsafe.Pointer, yRow int, m *matrix, p0, p1 int, codes unsafe.Pointer, codesRow, rows int, keep bool) {
-	if !keep {
-		for i := range rows {
-			clear(floats(add(y, i*yRow), (p1-p0)*vec.Lanes))
-		}
-	}
 	panel := m.in * vec.Lanes
 	block := min(rows, int8Block, max(8, int8Work/panel&^7))
 	for r := 0; r < rows; r += block {
@@ -82,7 +77,7 @@ func (w *worker) multiply8(y unsafe.Pointer, yRow int, m *matrix, p0, p1 int, co
 			w.gemm8 = vec.Gemm8Args{
 				X: unsafe.Add(codes, r*codesRow), W: m.at(p), Y: add(y, r*yRow+(p-p0)*vec.Lanes),
 				K: int64(m.in), P: int64(min(most, p1-p)), PanelBytes: int64(m.panel),
-				M: int64(n), XRow: int64(codesRow), YRow: int64(yRow),
+				M: int64(n), XRow: int64(codesRow), YRow: int64(yRow), Keep: flag(keep),
 			}
 			w.k.Gemm8[m.format](&w.gemm8)
 		}
@@ -99,4 +94,12 @@ func (w *worker) multiplyRounding(y unsafe.Pointer, yRow int, m *matrix, p0, p1 
 		w.roundRows(codes, add(x, r*xRow), xRow, m.in, n)
 		w.multiply8(add(y, r*yRow), yRow, m, p0, p1, codes, size, n, false)
 	}
+}
+
+// flag is what inner loops take for true and false.
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -281,10 +281,7 @@ func (w *worker) multiply(y unsafe.Pointer, yRow int, m *matrix, p0, p1 int, x u
 			g.BRed, g.ARed, g.CPanel = vec.Lanes, 1, vec.Lanes
 			g.ARow, g.CRow = int64(xRow), int64(yRow)
 			g.P, g.K = int64(n), int64(kn)
-			g.Keep = 0
-			if keep || k > 0 {
-				g.Keep = 1
-			}
+			g.Keep = flag(keep || k > 0)
 			for r := 0; r < rows; r += rowBlock {
 				g.A, g.C = add(x, r*xRow+k), add(y, r*yRow+(p-p0)*vec.Lanes)
 				g.M = int64(min(rowBlock, rows-r))

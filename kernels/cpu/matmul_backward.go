@@ -254,10 +254,7 @@ func (w *worker) transposed(dx unsafe.Pointer, dxRow, rows int, dy unsafe.Pointe
 		g.B, g.BPanel, g.BRed = w.tile, vec.Lanes, int64(width)
 		g.ARow, g.ARed, g.CRow, g.CPanel = int64(dyRow), 1, int64(dxRow), vec.Lanes
 		g.P, g.K = int64(width/vec.Lanes), int64(n)
-		g.Keep = 0
-		if keep || o > o0 {
-			g.Keep = 1
-		}
+		g.Keep = flag(keep || o > o0)
 		for r := 0; r < rows; r += rowBlock {
 			g.A, g.C, g.M = add(dy, r*dyRow+o-o0), add(dx, r*dxRow), int64(min(rowBlock, rows-r))
 			w.k.Gemm(g)

@@ -39,11 +39,6 @@ func (w *worker) roundGradients(codes unsafe.Pointer, codesRow int, dy unsafe.Po
 // turned is transposed under the int8 contract: codes is the rounded rows of dy, beginning at
 // output o0, which is a multiple of 32, as kn is of 16.
 func (w *worker) turned(dx unsafe.Pointer, dxRow, rows int, codes unsafe.Pointer, codesRow int, m *matrix, o0, o1, k, kn int, keep bool) {
-	if !keep {
-		for i := range rows {
-			clear(floats(add(dx, i*dxRow), kn))
-		}
-	}
 	for o := o0; o < o1; o += turnedDepth {
 		runs := ceil(min(turnedDepth, o1-o), quant.WeightRunLen)
 		w.turnPanels(m, o, runs, k, kn)
@@ -51,7 +46,7 @@ func (w *worker) turned(dx unsafe.Pointer, dxRow, rows int, codes unsafe.Pointer
 			w.gemm8 = vec.Gemm8Args{
 				X: unsafe.Add(codes, r*codesRow+gradRow8(o-o0)), W: w.tile, Y: add(dx, r*dxRow),
 				K: int64(runs * quant.WeightRunLen), P: int64(kn / vec.Lanes), PanelBytes: int64(runs * vec.TurnedBytes),
-				M: int64(min(int8Block, rows-r)), XRow: int64(codesRow), YRow: int64(dxRow),
+				M: int64(min(int8Block, rows-r)), XRow: int64(codesRow), YRow: int64(dxRow), Keep: flag(keep || o > o0),
 			}
 			w.k.GemmTurned(&w.gemm8)
 		}

@@ -50,3 +50,32 @@ func TestActivationsAreNearAndWhatIsNotFiniteShows(t *testing.T) {
 		require.Zero(t, b[0].Codes)
 	}
 }
+
+func TestGradientsByHand(t *testing.T) {
+	var x [2 * ActivationLen]float32
+	copy(x[:], []float32{-126, 3, 1, 2.9, -5, 63}) // scale 2
+	x[31], x[33] = 10, float32(math.Inf(1))
+	var b [2]ActivationBlock
+	QuantizeGradients(b[:], x[:])
+	require.Equal(t, [6]int8{-63, 2, 0, 1, -2, 32}, [6]int8(b[0].Codes[:6]), "ties go to even")
+	require.EqualValues(t, 2, b[0].Scale)
+	require.EqualValues(t, 64*(-63+2+1-2+32+5), b[0].Low)
+	require.Zero(t, b[0].High)
+	require.EqualValues(t, 2*(-63+2+1-2+32+5), b[0].Sum)
+	require.True(t, math.IsNaN(float64(b[1].Scale)))
+	require.Panics(t, func() { QuantizeGradients(b[:], x[:33]) })
+}
+
+func TestWeightRunByHand(t *testing.T) {
+	w := [WeightRunLen]float32{126, -3, 1, -2.9, 5, -63}
+	r := WeightRun{Scale: 5}
+	r.Round(&w)
+	require.EqualValues(t, 2, r.Scale)
+	require.Equal(t, [7]int8{63, -2, 0, -1, 2, -32, 0}, [7]int8(r.Codes[:7]))
+	r.Round(&[WeightRunLen]float32{1e-40})
+	require.Equal(t, WeightRun{}, r, "what is tiny is zero")
+	w[9] = float32(math.NaN())
+	r.Round(&w)
+	require.True(t, math.IsNaN(float64(r.Scale)))
+	require.Zero(t, r.Codes)
+}

@@ -14,7 +14,7 @@ import (
 //	acc = fma(Σ(code−zero)·x, d·scale, acc), then, where the format has a minimum m,
 //	acc = fma(m, sum, acc),
 //
-// from the value that Y holds, as kernels.PrecisionInt8 says. K is a multiple of
+// from the value that Y holds, or from zero unless Keep, as kernels.PrecisionInt8 says. K is a multiple of
 // the format's block length; M and P may be zero.
 type Gemm8Args struct {
 	X          unsafe.Pointer // [M, K/32] quant.ActivationBlock
@@ -25,6 +25,7 @@ type Gemm8Args struct {
 	M          int64
 	XRow       int64 // bytes from one row of blocks to the next
 	YRow       int64 // elements from one row of Y to the next
+	Keep       int64
 }
 
 // Quantize8Args describes the rounding of N activations, a multiple of 32, to

@@ -29,6 +29,7 @@ type codes8 struct {
 func gemm8Generic(f quant.Format) func(*Gemm8Args) {
 	return func(g *Gemm8Args) {
 		var c codes8
+		g.begin()
 		for p := range g.P {
 			panel := unsafe.Add(g.W, p*g.PanelBytes)
 			for k := int64(0); k < g.K; k += int64(c.n) {
@@ -42,7 +43,19 @@ func gemm8Generic(f quant.Format) func(*Gemm8Args) {
 	}
 }
 
+// begin clears Y unless its values are kept.
+func (g *Gemm8Args) begin() {
+	for i := range g.M {
+		for p := range g.P {
+			if g.Keep == 0 {
+				*f32x16(g.Y, i*g.YRow+Lanes*p) = [Lanes]float32{}
+			}
+		}
+	}
+}
+
 func gemmTurnedGeneric(g *Gemm8Args) {
+	g.begin()
 	c := codes8{n: quant.WeightRunLen}
 	for p := range g.P {
 		for k := int64(0); k < g.K; k += quant.WeightRunLen {

@@ -87,7 +87,7 @@ func TestGemm8BitsAreThoseOfTheTwin(t *testing.T) {
 				fillFloats(rng, want.floats(), false)
 				copy(got.floats(), want.floats())
 				g := &Gemm8Args{X: unsafe.Pointer(&blocks[0]), K: int64(in), P: int64(p), PanelBytes: int64(PanelBytes(f, in)),
-					M: int64(m), XRow: int64(row), YRow: int64(yRow)}
+					M: int64(m), XRow: int64(row), YRow: int64(yRow), Keep: int64(trial / 2 % 2)}
 				if p > 0 {
 					g.W = unsafe.Pointer(&w[0])
 				}

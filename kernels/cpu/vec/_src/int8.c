@@ -91,6 +91,12 @@ INLINE int span(int f) { return f == TURNED || f == Q6_K ? 2 : high_bytes(f) ? 4
 // bias is what the codes are above their value, as the sums are made.
 INLINE int bias(int f) { return f == Q8_0 ? BIAS : zero(f); }
 
+// below is what a bias of b added to the sum of a group's products.
+INLINE int32_t below(const int f, const int b, const activations *r, const int at) {
+  if (f == TURNED) return r->half[0]; // as Quantize8 leaves it
+  return b * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
+}
+
 #define ROW(i) ((const activations *)((const char *)x + (i) * xrow))
 #define EACH UNROLL for (int i = 0; i < m; i++) UNROLL for (int p = 0; p < PARTS; p++)
 
@@ -146,7 +152,7 @@ INLINE void add_group(const int f, const int m, f32x16 *acc, const uint8_t *grou
     UNROLL for (int p = 0; p < PARTS; p++) t.p[p] = sums[i][p];
     i32x16 v = (i32x16)t.u;
     const activations *r = ROW(i);
-    if (bias(f)) v -= bias(f) * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
+    if (bias(f)) v -= below(f, bias(f), r, at);
     acc[i] = fma(__builtin_convertvector(v, f32x16), s.d * r->scale, acc[i]);
     if (has_min(f)) acc[i] = fma(s.m, splat(r->sum), acc[i]);
   }
@@ -158,8 +164,9 @@ typedef struct {
   float *y;
   int64_t k, p, panelbytes;
   int64_t m, xrow, yrow; // xrow in bytes
+  int64_t keep;
 } Gemm8Args;
-SIZE(Gemm8Args, 72);
+SIZE(Gemm8Args, 80);
 
 // Weights come from memory in one stream, which processors fetch a page at a
 // time at best. Asking for what is AHEAD, in the pass of the first rows, made a
@@ -173,7 +180,7 @@ INLINE void fetch(const uint8_t *p, const int n) {
 INLINE void rows8(const int f, const int m, const Gemm8Args *g, const activations *x, const uint8_t *w, float *y) {
   f32x16 acc[TALL];
   const int first = x == g->x;
-  UNROLL for (int i = 0; i < m; i++) acc[i] = load(y + i * g->yrow);
+  UNROLL for (int i = 0; i < m; i++) acc[i] = g->keep ? load(y + i * g->yrow) : splat(0);
   ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
     const uint8_t *group = w + head(f);
     ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
@@ -262,7 +269,7 @@ INLINE void tall_group(const int f, const int m, float acc[TALLEST][16], const u
       const activations *r = ROW(i);
       i32xpart v = (i32xpart)sums[i];
       const int b = bias(f);
-      if (b) v -= b * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
+      if (b) v -= below(f, b, r, at);
       f32x8 a = *(f32x8 *)&acc[i][8 * p];
       a = __builtin_elementwise_fma(__builtin_convertvector(v, f32x8), *(f32x8 *)&d[8 * p] * r->scale, a);
       if (has_min(f)) {
@@ -277,7 +284,7 @@ INLINE void tall_group(const int f, const int m, float acc[TALLEST][16], const u
 INLINE void tall8(const int f, const int m, const Gemm8Args *g, const activations *x, const uint8_t *w, float *y) {
   float acc[TALLEST][16] __attribute__((aligned(64)));
   const int first = x == g->x;
-  UNROLL for (int i = 0; i < m; i++) store(acc[i], load(y + i * g->yrow));
+  UNROLL for (int i = 0; i < m; i++) store(acc[i], g->keep ? load(y + i * g->yrow) : splat(0));
   ROLLED for (int64_t k = g->k; k > 0; k -= block_k(f)) {
     const uint8_t *group = w + head(f);
     ROLLED for (int b = 0; b < block_k(f) / 32; b++) {
@@ -384,6 +391,7 @@ SIZE(Quantize8Args, 32);
 void Quantize8(const Quantize8Args *g) {
   const float *x = g->x;
   activations *b = g->q;
+  const int gradients = g->largest == 63.0f;
   ROLLED for (int64_t n = g->n; n > 0; n -= 32, x += 32, b++) {
     const f32x16 magic = splat(0x1.8p+23f); // its last bit is one, so that adding rounds to integers
     f32x16 lo = load(x), hi = load(x + 16);
@@ -404,8 +412,9 @@ void Quantize8(const Quantize8Args *g) {
     i32x16 c = (i32x16)fma(hi, splat(inverse), magic) - (i32x16)magic;
     *(i8x16_at *)b->q = __builtin_convertvector(a, i8x16);
     *(i8x16_at *)(b->q + 16) = __builtin_convertvector(c, i8x16);
-    b->half[0] = __builtin_reduce_add(a);
-    b->half[1] = __builtin_reduce_add(c);
-    b->sum = b->scale * (float)(b->half[0] + b->half[1]);
+    const int32_t first = __builtin_reduce_add(a), second = __builtin_reduce_add(c);
+    b->sum = b->scale * (float)(first + second);
+    b->half[0] = gradients ? zero(TURNED) * (first + second) : first;
+    b->half[1] = gradients ? 0 : second;
   }
 }
