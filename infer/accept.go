@@ -96,6 +96,7 @@ func (e *Engine) finish(s *sequence, ev Event) {
 			q.stream.detach()
 		}
 	}
+	e.publish() // who has the answer finds it in the figures
 	q.stream.push(ev, q.live == 0)
 }
 

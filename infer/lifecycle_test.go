@@ -85,6 +85,38 @@ func TestCancelAtEveryStage(t *testing.T) {
 	}
 }
 
+// TestEndsAreCountedBeforeTheyAreTold: whoever has read the end of a request finds all of it in the
+// figures, though the loop has not come round.
+func TestEndsAreCountedBeforeTheyAreTold(t *testing.T) {
+	l := newLab(t, "llama-tied", 1)
+	e := l.manual(t, Options{NoPrefixCache: true})
+	var want Stats
+	for _, p := range []Params{
+		{MaxTokens: 3, Temperature: 1},
+		{N: 3, MaxTokens: 2, Temperature: 1},
+		{PromptLogProbs: true}, // no token
+	} {
+		s, err := e.Submit(context.Background(), Request{Prompt: prompt(1, 20), Params: p})
+		require.NoError(t, err)
+		inbox := mail{}
+		require.True(t, e.collect(&inbox))
+		e.serve(&inbox)
+		for len(e.requests) > 0 {
+			e.step() // and nothing after it
+		}
+		got, err := s.Collect(context.Background())
+		require.NoError(t, err)
+		want.PromptTokens += 20
+		want.Truncated += uint64(len(got))
+		for _, c := range got {
+			want.GeneratedTokens += uint64(len(c.Tokens))
+		}
+		st := e.Stats()
+		require.Equal(t, want, Stats{PromptTokens: st.PromptTokens, Truncated: st.Truncated, GeneratedTokens: st.GeneratedTokens, Running: st.Running, PagesUsed: st.PagesUsed})
+		require.Equal(t, e.totals.Steps, st.Steps)
+	}
+}
+
 func TestStreamsUnderLoad(t *testing.T) {
 	l := newLab(t, "llama-tied", 2)
 	e := l.engine(t, nil, Options{Pages: 12, MaxSeqs: 6, MaxBatchedTokens: 12})

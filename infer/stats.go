@@ -1,6 +1,7 @@
 package infer
 
-// Stats are the engine's figures after its last step.
+// Stats are the engine's figures after its last step or, when that is later, the last end of a
+// sequence: a sequence whose end has been read is counted in them, and its pages are not.
 type Stats struct {
 	Running     int // sequences that hold pages
 	Waiting     int

@@ -114,11 +114,14 @@ func (e *Engine) load(plan *paged.Plan, ad *weights.Adapter) {
 	}
 }
 
-// settle ends requests that only wanted their prompt scored, and those whose scores are no numbers.
+// settle counts the prompt tokens computed and ends requests that only wanted their prompt scored, and those whose scores are no numbers.
 func (e *Engine) settle(plan *paged.Plan) {
-	for i := range plan.Items {
+	for i := range plan.Items { // all of the step, before anything of it is told
 		it := &plan.Items[i]
 		e.totals.PromptTokens += uint64(max(0, min(it.From+it.N, it.Seq.PromptLen)-it.From))
+	}
+	for i := range plan.Items {
+		it := &plan.Items[i]
 		q := owner(it.Seq).req
 		if q.broken != nil {
 			e.end(q, FinishError, q.broken)
