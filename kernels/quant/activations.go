@@ -58,7 +58,19 @@ func QuantizeGradients(dst []ActivationBlock, x []float32) {
 }
 
 func (b *ActivationBlock) quantize(x *[ActivationLen]float32, largest float32) {
-	*b = ActivationBlock{}
+	b.Scale = round(&b.Codes, x, largest)
+	b.Low, b.High = 0, 0
+	for i := range ActivationLen / 2 {
+		b.Low += int32(b.Codes[i])
+		b.High += int32(b.Codes[ActivationLen/2+i])
+	}
+	b.Sum = b.Scale * float32(b.Low+b.High)
+}
+
+// round writes the codes of x and returns their scale; codes of a zero scale and
+// of NaN are zero.
+func round(codes *[ActivationLen]int8, x *[ActivationLen]float32, largest float32) (scale float32) {
+	*codes = [ActivationLen]int8{}
 	var top uint32 // the bits of magnitudes are in the order of magnitudes, infinity and NaN above all
 	for _, v := range x {
 		top = max(top, math.Float32bits(v)&^(1<<31))
@@ -66,23 +78,15 @@ func (b *ActivationBlock) quantize(x *[ActivationLen]float32, largest float32) {
 	most := math.Float32frombits(top)
 	switch {
 	case top >= 0x7f800000:
-		b.Scale = float32(math.NaN())
-		b.Sum = b.Scale
-		return
+		return math.Float32frombits(0x7fc00000)
 	case most < tiniest:
-		return
+		return 0
 	}
-	b.Scale = most / largest
 	inverse := float64(largest / most)
 	for i, v := range x {
-		// The product is exact in float64.
-		b.Codes[i] = int8(math.RoundToEven(float64(v) * inverse))
+		codes[i] = int8(math.RoundToEven(float64(v) * inverse)) // the product is exact in float64
 	}
-	for i := range ActivationLen / 2 {
-		b.Low += int32(b.Codes[i])
-		b.High += int32(b.Codes[ActivationLen/2+i])
-	}
-	b.Sum = b.Scale * float32(b.Low+b.High)
+	return most / largest
 }
 
 // Decode writes the rounded activations, Scale·Codes.

@@ -1,7 +1,5 @@
 package quant
 
-import "math"
-
 // WeightRunLen is the number of weights of a WeightRun, and ActivationLen too:
 // a run meets an ActivationBlock of the gradient it is multiplied with.
 const WeightRunLen = ActivationLen
@@ -21,22 +19,5 @@ type WeightRun struct {
 
 // Round rounds w as QuantizeActivations rounds x, with 63 in place of 127.
 func (r *WeightRun) Round(w *[WeightRunLen]float32) {
-	*r = WeightRun{}
-	var top uint32
-	for _, v := range w {
-		top = max(top, math.Float32bits(v)&^(1<<31))
-	}
-	most := math.Float32frombits(top)
-	switch {
-	case top >= 0x7f800000:
-		r.Scale = math.Float32frombits(0x7fc00000)
-		return
-	case most < tiniest:
-		return
-	}
-	r.Scale = most / weightTop
-	inverse := float64(weightTop / most)
-	for i, v := range w {
-		r.Codes[i] = int8(math.RoundToEven(float64(v) * inverse)) // the product is exact in float64
-	}
+	r.Scale = round(&r.Codes, w, weightTop)
 }
