@@ -98,19 +98,26 @@ func buildWith(t testing.TB, o Options, e infer.Options, respell func(*tokenizer
 	return &site{t: t, m: m, engine: engine, server: server, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, done: make(chan error, 1)}
 }
 
-// clean waits until nothing is computed and checks that every page is free.
+// clean waits until nothing is computed and checks that every page is free. It asks between two steps, when
+// the engine has seen everything that was submitted before.
 func (s *site) clean() {
 	s.t.Helper()
-	require.Eventually(s.t, func() bool {
-		st := s.engine.Stats()
-		return st.Running == 0 && st.Waiting == 0 && st.PagesUsed == 0
-	}, time.Minute, time.Millisecond)
-	require.NoError(s.t, s.engine.Exclusive(context.Background(), func() error {
-		if used := s.engine.Pool().Used(); used != 0 {
-			return fmt.Errorf("%d pages in use", used)
-		}
-		return s.engine.Pool().Check()
-	}))
+	ask := func() (busy bool) {
+		require.NoError(s.t, s.engine.Exclusive(context.Background(), func() error {
+			st := s.engine.Stats()
+			if busy = st.Running+st.Waiting != 0; busy {
+				return nil
+			}
+			if used := s.engine.Pool().Used(); used != 0 {
+				return fmt.Errorf("%d pages in use", used)
+			}
+			return s.engine.Pool().Check()
+		}))
+		return busy
+	}
+	for end := time.Now().Add(time.Minute); ask(); time.Sleep(time.Millisecond) {
+		require.True(s.t, time.Now().Before(end), "still busy after a minute")
+	}
 }
 
 // tune makes an adapter that changes the model visibly.
