@@ -12,6 +12,7 @@ import (
 
 	"graft/kernels/cpu"
 	"graft/kernels/cpu/vec"
+	"graft/kernels/quant"
 )
 
 // Roof is what the machine can do at best, with all threads of the comparison.
@@ -44,7 +45,7 @@ func runRoof(threads int) (*Roof, error) {
 	k := vec.For(vec.Supported()[0])
 	roof := &Roof{Kernel: k.ISA.String(), GFLOPS: peakFLOPS(k, threads)}
 	var err error
-	roof.GBs, err = bandwidth(threads)
+	roof.GBs, err = bandwidth(k, threads)
 	return roof, err
 }
 
@@ -80,9 +81,9 @@ func best(threads int, f func(thread int) func() float64) float64 {
 }
 
 // bandwidth is the rate at which all threads together read memory far larger than the caches, in
-// GB/s, by the standard library's vectorised search for a byte that is not there.
-func bandwidth(threads int) (float64, error) {
-	const size, piece = 256 << 20, 1 << 20
+// GB/s: the better of two ways to read.
+func bandwidth(k *vec.Kernels, threads int) (float64, error) {
+	const size = 256 << 20
 	be := cpu.New(cpu.Options{Threads: 1})
 	defer be.Close()
 	mem, err := be.Alloc(int64(threads) * size)
@@ -93,18 +94,44 @@ func bandwidth(threads int) (float64, error) {
 	for i := 0; i < len(mem.Host); i += 4096 {
 		mem.Host[i] = 1 // a page that was never written is one page of zeros for all
 	}
-	rate := best(threads, func(thread int) func() float64 {
-		mine, at := mem.Host[thread*size:(thread+1)*size], 0
-		return func() float64 {
-			n := piece
-			if bytes.IndexByte(mine[at:at+n], 2) >= 0 {
-				panic("bench: a byte that was never written")
+	rate := 0.0
+	for _, reader := range []func() (piece int, read func([]byte)){searcher, func() (int, func([]byte)) { return multiplier(k) }} {
+		rate = max(rate, best(threads, func(thread int) func() float64 {
+			mine, at := mem.Host[thread*size:(thread+1)*size], 0
+			piece, read := reader()
+			return func() float64 {
+				if at+piece > size {
+					at = 0
+				}
+				read(mine[at : at+piece])
+				at += piece
+				return float64(piece)
 			}
-			at = (at + n) % size
-			return float64(n)
-		}
-	})
+		}))
+	}
 	return rate / 1e9, nil
+}
+
+// searcher reads by the standard library's vectorised search for a byte that is not there.
+func searcher() (piece int, read func([]byte)) {
+	return 1 << 20, func(p []byte) {
+		if bytes.IndexByte(p, 2) >= 0 {
+			panic("bench: a byte that was never written")
+		}
+	}
+}
+
+// multiplier reads as the decoding of one row does, by the product's own loop, which asks for memory
+// ahead: on processors that fetch little ahead by themselves, and beside neighbours, it reads more.
+func multiplier(k *vec.Kernels) (piece int, read func([]byte)) {
+	const in, panels = 4096, 16
+	panel := vec.PanelBytes(quant.Q8_0, in)
+	x, y := make([]quant.ActivationBlock, in/quant.ActivationLen), make([]float32, panels*vec.Lanes)
+	g := &vec.Gemm8Args{X: unsafe.Pointer(&x[0]), Y: unsafe.Pointer(&y[0]), K: in, P: panels, PanelBytes: int64(panel), M: 1, YRow: panels * vec.Lanes}
+	return panels * panel, func(p []byte) {
+		g.W = unsafe.Pointer(&p[0])
+		k.Gemm8[quant.Q8_0](g)
+	}
 }
 
 // peakFLOPS is the rate of the product's own tile product on operands that stay in the first-level

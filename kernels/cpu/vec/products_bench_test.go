@@ -108,6 +108,28 @@ func BenchmarkTranspose16(b *testing.B) {
 	})
 }
 
+// BenchmarkGemm8 is 96 rows, as many as stay in the second-level cache, times twelve panels.
+func BenchmarkGemm8(b *testing.B) {
+	const out, in, m = 192, 768, 96
+	for _, f := range quant.Formats() {
+		if f.BlockLen() == 1 {
+			continue
+		}
+		eachTable(b, fmt.Sprintf("%v/%dx%dx%d", f, m, out, in), func(b *testing.B, k *Kernels) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			w, x, y := packed(rng, f, out, in, false), make([]float32, m*in), make([]float32, m*out)
+			fillFloats(rng, x, false)
+			blocks, row := rounded(k, x, m, in, 0)
+			g := &Gemm8Args{X: unsafe.Pointer(&blocks[0]), W: unsafe.Pointer(&w[0]), Y: unsafe.Pointer(&y[0]), K: in,
+				P: out / Lanes, PanelBytes: int64(PanelBytes(f, in)), M: m, XRow: int64(row), YRow: out}
+			for b.Loop() {
+				k.Gemm8[f](g)
+			}
+			report(b, 2*m*out*in)
+		})
+	}
+}
+
 // BenchmarkTurned is a strip of a gradient: 96 rows times two panels of 512 outputs, and what it
 // takes to make the panels.
 func BenchmarkTurned(b *testing.B) {
