@@ -121,6 +121,45 @@ func BenchmarkMatMulBackward(b *testing.B) {
 	}
 }
 
+// BenchmarkLoRAGrads is the gradients of adapters alone, over the rows of a micro-batch: gate, whose
+// dy is wide, and down, whose x is.
+func BenchmarkLoRAGrads(b *testing.B) {
+	const rows, rank = 1536, 16
+	be := newBench(b, Options{})
+	apart := func(cols int) kernels.Tensor { // as activations are laid out
+		t := be.floats(rows, cols+16)
+		t.Cols = cols
+		return t
+	}
+	for _, shape := range []struct {
+		name    string
+		in, out int
+	}{{"gate", 576, 1536}, {"down", 1536, 576}} {
+		x, g := apart(shape.in), kernels.ProductGrad{
+			DY: apart(shape.out), W: be.weight(quant.Q4_1, shape.out, shape.in), H: be.floats(rows, rank), DH: be.floats(rows, rank),
+			LoRA: &kernels.LowRank{A: be.weight(quant.F32, rank, shape.in), B: be.weight(quant.F32, shape.out, rank), Scale: 2},
+		}
+		for _, which := range []string{"dA", "dB"} {
+			g := g
+			if which == "dA" {
+				g.DA = be.weight(quant.F32, rank, shape.in)
+			} else {
+				g.DB = be.weight(quant.F32, shape.out, rank)
+			}
+			b.Run(shape.name+"/"+which, func(b *testing.B) {
+				flops := 2 * rows * rank * shape.out
+				if which == "dA" {
+					flops += 2 * rows * rank * shape.in // dH comes first
+				}
+				for b.Loop() {
+					be.MatMulBackward(kernels.Tensor{}, x, []kernels.ProductGrad{g}, false)
+				}
+				b.ReportMetric(float64(flops)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}
+
 // BenchmarkHead is Sample and LogProbs with SmolLM2-135M's vocabulary.
 func BenchmarkHead(b *testing.B) {
 	const vocab, channels = 49152, 576

@@ -293,9 +293,11 @@ func (w *worker) weightGrad(m *matrix, step int, x unsafe.Pointer, xRow int, dy 
 	g := &w.gemm
 	for r := 0; r < rows; r += gradDepth {
 		depth := min(gradDepth, rows-r)
-		// Rows of dy side by side are read faster, and what lies beyond the outputs is zero.
-		copyRows(w.edge, 2*vec.Lanes, add(dy, r*dyRow+p*vec.Lanes), dyRow, depth, n, 2*vec.Lanes)
-		g.B, g.BRed = w.edge, 2*vec.Lanes
+		g.B, g.BRed = add(dy, r*dyRow+p*vec.Lanes), int64(dyRow)
+		if n < panels*vec.Lanes {
+			copyRows(w.edge, 2*vec.Lanes, g.B, dyRow, depth, n, 2*vec.Lanes)
+			g.B, g.BRed = w.edge, 2*vec.Lanes
+		}
 		g.A, g.ARow, g.ARed = add(x, r*xRow+k), 1, int64(xRow)
 		g.BPanel = vec.Lanes
 		g.C, g.CRow, g.CPanel = add(m.at(p), k*vec.Lanes), vec.Lanes, int64(m.panel/4)

@@ -12,10 +12,16 @@ SIZE(GemmArgs, 104);
 // The register block: ROWS rows by PANELS panels, all of its sums in registers.
 // A rest just above ROWS begins with EVEN rows. Two rows take PAIR panels, one
 // row takes four, to have enough chains in flight.
+//
+// A pointer leads RUN rows, and APART hides where it comes from: the compiler
+// makes the address of each row from that of the row before, and with registers
+// so wide a step would wait for those additions instead of its multiply-adds.
 #if defined(__AVX512F__)
-enum { ROWS = 12, PANELS = 2, EVEN = 8, PAIR = 4 };
+enum { ROWS = 12, PANELS = 2, EVEN = 8, PAIR = 4, RUN = 3 };
+#define APART(p) __asm__("" : "+r"(p))
 #else
-enum { ROWS = 6, PANELS = 1, EVEN = 4, PAIR = 2 };
+enum { ROWS = 6, PANELS = 1, EVEN = 4, PAIR = 2, RUN = ROWS };
+#define APART(p)
 #endif
 
 // block computes rows × panels of C at c.
@@ -26,14 +32,19 @@ INLINE void block(const GemmArgs *g, const float *a, const float *b, float *c, c
     UNROLL for (int p = 0; p < panels; p++)
       acc[i][p] = g->keep ? load(c + i * g->crow + p * g->cpanel) : splat(0);
   }
+  const float *run[ROWS / RUN];
+  UNROLL for (int i = 0; i < rows; i += RUN) run[i / RUN] = a + i * arow;
   ROLLED for (int64_t r = g->k; r > 0; r--) {
     f32x16 w[4];
     UNROLL for (int p = 0; p < panels; p++) w[p] = load(b + p * bpanel);
     UNROLL for (int i = 0; i < rows; i++) {
-      f32x16 x = splat(a[i * arow]);
+      f32x16 x = splat(run[i / RUN][i % RUN * arow]);
       UNROLL for (int p = 0; p < panels; p++) acc[i][p] = fma(x, w[p], acc[i][p]);
     }
-    a += ared;
+    UNROLL for (int i = 0; i < rows; i += RUN) {
+      run[i / RUN] += ared;
+      APART(run[i / RUN]);
+    }
     b += bred;
   }
   UNROLL for (int i = 0; i < rows; i++) {
