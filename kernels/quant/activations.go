@@ -14,7 +14,7 @@ const ActivationLen = 32
 type ActivationBlock struct {
 	Scale     float32 // max|x| over the largest code
 	Sum       float32 // Scale·ΣCodes, rounded once
-	Low, High int32   // ΣCodes of the first and of the second 16; 64·ΣCodes and 0 of gradients
+	Low, High int32   // ΣCodes of the first and of the second 16; −64·ΣCodes and 0 of gradients
 	Codes     [ActivationLen]int8
 }
 
@@ -44,8 +44,8 @@ func QuantizeActivations(dst []ActivationBlock, x []float32) {
 
 // QuantizeGradients rounds gradients of outputs as QuantizeActivations rounds
 // activations, with 63 in place of 127, to meet runs of weights: see WeightRun.
-// Low is what those add to a sum of products when their codes are made unsigned,
-// by 64.
+// Low is what a sum of products lacks when it is made with their codes made
+// unsigned, by adding 64.
 func QuantizeGradients(dst []ActivationBlock, x []float32) {
 	if len(x) != ActivationLen*len(dst) {
 		panic(fmt.Sprintf("quant: QuantizeGradients: %d gradients into %d blocks of %d", len(x), len(dst), ActivationLen))
@@ -53,7 +53,7 @@ func QuantizeGradients(dst []ActivationBlock, x []float32) {
 	for i := range dst {
 		b := &dst[i]
 		b.quantize((*[ActivationLen]float32)(x[ActivationLen*i:]), GradientTop)
-		b.Low, b.High = (GradientTop+1)*(b.Low+b.High), 0
+		b.Low, b.High = -(GradientTop+1)*(b.Low+b.High), 0
 	}
 }
 

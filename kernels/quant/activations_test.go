@@ -59,7 +59,7 @@ func TestGradientsByHand(t *testing.T) {
 	QuantizeGradients(b[:], x[:])
 	require.Equal(t, [6]int8{-63, 2, 0, 1, -2, 32}, [6]int8(b[0].Codes[:6]), "ties go to even")
 	require.EqualValues(t, 2, b[0].Scale)
-	require.EqualValues(t, 64*(-63+2+1-2+32+5), b[0].Low)
+	require.EqualValues(t, -64*(-63+2+1-2+32+5), b[0].Low)
 	require.Zero(t, b[0].High)
 	require.EqualValues(t, 2*(-63+2+1-2+32+5), b[0].Sum)
 	require.True(t, math.IsNaN(float64(b[1].Scale)))

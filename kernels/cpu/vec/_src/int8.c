@@ -24,7 +24,7 @@ typedef int32_t word __attribute__((aligned(1), may_alias));
 enum { PARTS = 1, TALL = 8 };
 typedef __m512i part;
 typedef int32_t i32xpart __attribute__((vector_size(64)));
-INLINE part four(const int8_t *q) { return _mm512_set1_epi32(*(const word *)q); }
+INLINE part all(int32_t n) { return _mm512_set1_epi32(n); }
 INLINE part pairs(part c, part x) { return _mm512_maddubs_epi16(c, x); }
 INLINE part plus16(part a, part b) { return _mm512_add_epi16(a, b); }
 INLINE part widen(part a) { return _mm512_madd_epi16(a, _mm512_set1_epi16(1)); }
@@ -32,7 +32,7 @@ INLINE part widen(part a) { return _mm512_madd_epi16(a, _mm512_set1_epi16(1)); }
 enum { PARTS = 2, TALL = 4 };
 typedef __m256i part;
 typedef int32_t i32xpart __attribute__((vector_size(32)));
-INLINE part four(const int8_t *q) { return _mm256_set1_epi32(*(const word *)q); }
+INLINE part all(int32_t n) { return _mm256_set1_epi32(n); }
 INLINE part pairs(part c, part x) { return _mm256_maddubs_epi16(c, x); }
 INLINE part plus16(part a, part b) { return _mm256_add_epi16(a, b); }
 INLINE part widen(part a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
@@ -40,7 +40,7 @@ INLINE part widen(part a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
 enum { PARTS = 4, TALL = 4 };
 typedef int32x4_t part;
 typedef int32_t i32xpart __attribute__((vector_size(16)));
-INLINE part four(const int8_t *q) { return vdupq_n_s32(*(const word *)q); }
+INLINE part all(int32_t n) { return vdupq_n_s32(n); }
 INLINE part pairs(part c, part x) {
   int8x16_t a = vreinterpretq_s8_s32(c), b = vreinterpretq_s8_s32(x);
   return vreinterpretq_s32_s16(vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)));
@@ -50,6 +50,8 @@ INLINE part plus16(part a, part b) {
 }
 INLINE part widen(part a) { return vpaddlq_s16(vreinterpretq_s16_s32(a)); }
 #endif
+
+INLINE part four(const int8_t *q) { return all(*(const word *)q); }
 
 // Where there is an instruction that adds four products to a lane, dot is it,
 // and the codes of Q8_0 are read less BIAS so that they have the sign it wants.
@@ -91,22 +93,23 @@ INLINE int span(int f) { return f == TURNED || f == Q6_K ? 2 : high_bytes(f) ? 4
 // bias is what the codes are above their value, as the sums are made.
 INLINE int bias(int f) { return f == Q8_0 ? BIAS : zero(f); }
 
-// below is what a bias of b added to the sum of a group's products.
-INLINE int32_t below(const int f, const int b, const activations *r, const int at) {
+// unbias is what to add to the sum of a group's products for their bias.
+INLINE int32_t unbias(const int f, const activations *r, const int at) {
   if (f == TURNED) return r->half[0]; // as Quantize8 leaves it
-  return b * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
+  return -bias(f) * (group_k(f) == 16 ? r->half[at / 16] : r->half[0] + r->half[1]);
 }
 
 #define ROW(i) ((const activations *)((const char *)x + (i) * xrow))
 #define EACH UNROLL for (int i = 0; i < m; i++) UNROLL for (int p = 0; p < PARTS; p++)
 
 // group_sums makes the sums of products of one group's codes
-// for m rows; `at` is the group's first code in the rows' blocks x. A byte of
-// Q8_0 is too much for sums of 16 bits, so there it is two nibbles.
+// for m rows; `at` is the group's first code in the rows' blocks x. Where DOT
+// adds to them, they begin with what makes up for the bias. A byte of Q8_0 is
+// too much for sums of 16 bits, so there it is two nibbles.
 INLINE void group_sums(const int f, const int m, part sums[TALL][PARTS], const uint8_t *group, const activations *x,
                        const int64_t xrow, const int at) {
   const int split = f == Q8_0 && !DOT, run = DOT ? group_k(f) / 4 : span(f);
-  EACH sums[i][p] = (part){0};
+  EACH sums[i][p] = DOT && bias(f) ? all(unbias(f, ROW(i), at)) : (part){0};
   UNROLL for (int n0 = 0; n0 < group_k(f) / 4; n0 += run) {
     part low[TALL][PARTS], high[TALL][PARTS];
     EACH low[i][p] = high[i][p] = (part){0};
@@ -152,7 +155,7 @@ INLINE void add_group(const int f, const int m, f32x16 *acc, const uint8_t *grou
     UNROLL for (int p = 0; p < PARTS; p++) t.p[p] = sums[i][p];
     i32x16 v = (i32x16)t.u;
     const activations *r = ROW(i);
-    if (bias(f)) v -= below(f, bias(f), r, at);
+    if (!DOT && bias(f)) v += unbias(f, r, at);
     acc[i] = fma(__builtin_convertvector(v, f32x16), s.d * r->scale, acc[i]);
     if (has_min(f)) acc[i] = fma(s.m, splat(r->sum), acc[i]);
   }
@@ -268,8 +271,7 @@ INLINE void tall_group(const int f, const int m, float acc[TALLEST][16], const u
     UNROLL for (int i = 0; i < m; i++) {
       const activations *r = ROW(i);
       i32xpart v = (i32xpart)sums[i];
-      const int b = bias(f);
-      if (b) v -= below(f, b, r, at);
+      if (bias(f)) v += unbias(f, r, at);
       f32x8 a = *(f32x8 *)&acc[i][8 * p];
       a = __builtin_elementwise_fma(__builtin_convertvector(v, f32x8), *(f32x8 *)&d[8 * p] * r->scale, a);
       if (has_min(f)) {
@@ -414,7 +416,7 @@ void Quantize8(const Quantize8Args *g) {
     *(i8x16_at *)(b->q + 16) = __builtin_convertvector(c, i8x16);
     const int32_t first = __builtin_reduce_add(a), second = __builtin_reduce_add(c);
     b->sum = b->scale * (float)(first + second);
-    b->half[0] = gradients ? zero(TURNED) * (first + second) : first;
+    b->half[0] = gradients ? -zero(TURNED) * (first + second) : first;
     b->half[1] = gradients ? 0 : second;
   }
 }
