@@ -21,7 +21,7 @@ typedef int32_t word __attribute__((aligned(1), may_alias));
 // A part is the codes of four k, side by side, of as many lanes as a register
 // holds; sums16 and sums32 have two sums, or one, a lane.
 #if defined(__AVX512F__)
-enum { PARTS = 1, TALL = 8 };
+enum { PARTS = 1, TALL = 12 };
 typedef __m512i part;
 typedef int32_t i32xpart __attribute__((vector_size(64)));
 INLINE part all(int32_t n) { return _mm512_set1_epi32(n); }
@@ -309,7 +309,14 @@ INLINE int shortest(const int f) { return f == Q8_0 ? 3 : 5; }
 #define TALL_CASE(n) case n: if (n <= tallest(f) && n >= shortest(f)) tall8(f, n, g, x, w, y); break
 #endif
 
-#define CASE(n) case n: rows8(f, n, g, x, w, y); break
+#if defined(__AVX512VNNI__)
+INLINE int together(const int f) { return f == Q4_K || f == Q5_K || f == Q5_0 || f == Q5_1 ? 8 : TALL; }
+#elif defined(__AVX512F__)
+INLINE int together(const int f) { (void)f; return 8; }
+#else
+INLINE int together(const int f) { (void)f; return TALL; }
+#endif
+#define CASE(n) case n: if (n <= together(f)) rows8(f, n, g, x, w, y); break
 
 INLINE void gemm8(const int f, const Gemm8Args *g) {
   const uint8_t *w = g->w;
@@ -318,9 +325,9 @@ INLINE void gemm8(const int f, const Gemm8Args *g) {
     float *y = g->y + 16 * p;
     int64_t m = g->m;
 #ifdef TALL_ROWS
-    const int most = tallest(f);
-    ROLLED while (most && m >= shortest(f)) {
-      const int64_t n = m <= most ? m : m < 2 * most ? (m + 1) / 2 : most;
+    const int high = tallest(f);
+    ROLLED while (high && m >= shortest(f)) {
+      const int64_t n = m <= high ? m : m < 2 * high ? (m + 1) / 2 : high;
       switch (n) {
         TALL_CASE(8); TALL_CASE(7); TALL_CASE(6); TALL_CASE(5); TALL_CASE(4); TALL_CASE(3);
       }
@@ -329,15 +336,18 @@ INLINE void gemm8(const int f, const Gemm8Args *g) {
       m -= n;
     }
 #endif
-    ROLLED for (; m > 0; m -= TALL) {
-      switch (m < TALL ? m : TALL) {
+    const int most = together(f);
+    ROLLED while (m > 0) { // a rest that is not whole goes with the rows before it, half and half
+      const int64_t n = m <= most ? m : m < 2 * most ? (m + 1) / 2 : most;
+      switch (n) {
 #if defined(__AVX512F__)
-        CASE(8); CASE(7); CASE(6); CASE(5);
+        CASE(12); CASE(11); CASE(10); CASE(9); CASE(8); CASE(7); CASE(6); CASE(5);
 #endif
         CASE(4); CASE(3); CASE(2); CASE(1);
       }
-      x = (const activations *)((const char *)x + TALL * g->xrow);
-      y += TALL * g->yrow;
+      x = (const activations *)((const char *)x + n * g->xrow);
+      y += n * g->yrow;
+      m -= n;
     }
     w += g->panelbytes;
   }
