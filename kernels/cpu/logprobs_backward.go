@@ -68,8 +68,9 @@ func (j *logProbsBackwardJob) do(w *worker, task int) {
 	for r := 0; r < j.Hidden.Rows; r += kernels.LogProbsRows {
 		rows := min(kernels.LogProbsRows, j.Hidden.Rows-r)
 		dz := j.logitGrads(w, r, rows, v, n)
-		for step := range gradSteps(&part) {
-			w.weightGrad(&part, step, at(j.Hidden, r, 0), j.Hidden.Stride, dz, gradRow(n), rows)
+		const group = 2
+		for step := range gradSteps(&part, group) {
+			w.weightGrad(&part, group, step, at(j.Hidden, r, 0), j.Hidden.Stride, dz, gradRow(n), rows)
 		}
 	}
 }

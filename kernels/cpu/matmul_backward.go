@@ -11,7 +11,7 @@ import (
 const (
 	stripWidth = 32  // columns of dx that a task makes
 	stripDepth = 512 // outputs transposed at a time: 64 KB
-	gradDepth  = 128 // rows that one call sums into dW
+	gradDepth  = 32  // rows that one call sums into dW: not more pages of memory than a processor follows ahead
 	gradWidth  = 256 // columns of a task of dW
 	biasWidth  = 256 // columns of a task of dbias
 )
@@ -122,10 +122,10 @@ func (j *matMulBackwardJob) plan(dx bool) {
 	for i := range j.grads {
 		g := &j.grads[i]
 		if g.dw.base != nil {
-			j.push(segment{kind: makeDW, product: i, steps: gradSteps(&g.dw)}, 0)
+			j.push(segment{kind: makeDW, product: i, steps: gradSteps(&g.dw, j.b.gradPanels(&g.dw))}, 0)
 		}
 		if g.dbmat.base != nil {
-			j.push(segment{kind: makeDB, product: i, steps: gradSteps(&g.dbmat)}, 0)
+			j.push(segment{kind: makeDB, product: i, steps: gradSteps(&g.dbmat, j.b.gradPanels(&g.dbmat))}, 0)
 		}
 		if g.dbias != nil {
 			j.push(segment{kind: makeDBias, product: i, steps: ceil(g.w.out, biasWidth)}, 0)
@@ -137,7 +137,7 @@ func (j *matMulBackwardJob) plan(dx bool) {
 	}
 	for i := range j.grads {
 		if g := &j.grads[i]; g.da.base != nil {
-			j.push(segment{kind: makeDA, product: i, steps: gradSteps(&g.da)}, 0)
+			j.push(segment{kind: makeDA, product: i, steps: gradSteps(&g.da, j.b.gradPanels(&g.da))}, 0)
 		}
 	}
 }
@@ -162,9 +162,18 @@ func (j *matMulBackwardJob) push(s segment, most int) {
 	j.segs = append(j.segs, s)
 }
 
-// gradSteps is the tasks of a dW: pairs of panels times runs of columns.
-func gradSteps(m *matrix) int {
-	return ceil(ceil(m.out, vec.Lanes), 2) * ceil(m.in, gradWidth)
+// gradPanels is the panels of a task of a dW, an even number: of few columns many, so that rows of dy are
+// read in long pieces, but enough tasks for all workers.
+func (b *Backend) gradPanels(m *matrix) int {
+	if m.in > gradWidth/4 {
+		return 2
+	}
+	return max(2, min(ceil(m.out, vec.Lanes)/(2*len(b.pool.workers)), 16)&^1)
+}
+
+// gradSteps is the tasks of a dW: groups of panels times runs of columns.
+func gradSteps(m *matrix, group int) int {
+	return ceil(ceil(m.out, vec.Lanes), group) * ceil(m.in, gradWidth)
 }
 
 func (j *matMulBackwardJob) do(w *worker, task int) {
@@ -177,9 +186,9 @@ func (j *matMulBackwardJob) do(w *worker, task int) {
 		j.loraHidden(w, g, r0, rows)
 		j.b.pool.gate.open()
 	case makeDW:
-		w.weightGrad(&g.dw, step, j.x, j.xRow, g.dy, g.dyRow, j.rows)
+		w.weightGrad(&g.dw, j.b.gradPanels(&g.dw), step, j.x, j.xRow, g.dy, g.dyRow, j.rows)
 	case makeDB:
-		w.weightGrad(&g.dbmat, step, g.h, g.hRow, g.dy, g.dyRow, j.rows)
+		w.weightGrad(&g.dbmat, j.b.gradPanels(&g.dbmat), step, g.h, g.hRow, g.dy, g.dyRow, j.rows)
 	case makeDBias:
 		c := step * biasWidth
 		for i := range j.rows {
@@ -192,7 +201,7 @@ func (j *matMulBackwardJob) do(w *worker, task int) {
 		j.roundSome(w, step)
 	case makeDA:
 		j.b.pool.gate.pass(w)
-		w.weightGrad(&g.da, step, j.x, j.xRow, g.dh, g.dhRow, j.rows)
+		w.weightGrad(&g.da, j.b.gradPanels(&g.da), step, j.x, j.xRow, g.dh, g.dhRow, j.rows)
 	}
 }
 
@@ -283,25 +292,28 @@ func (w *worker) transposePanels(m *matrix, o, n, k, kn int) {
 	}
 }
 
-// weightGrad adds dyᵀ·x, summed over all rows in order, to one step of gradSteps of a packed F32
-// gradient. dy is read up to the gradient's outputs only, and the padding gets zeros.
-func (w *worker) weightGrad(m *matrix, step int, x unsafe.Pointer, xRow int, dy unsafe.Pointer, dyRow, rows int) {
+// weightGrad adds dyᵀ·x, summed over all rows in order, to one step of gradSteps, of `group` panels, of a
+// packed F32 gradient. dy is read up to the gradient's outputs only, and the padding gets zeros.
+func (w *worker) weightGrad(m *matrix, group, step int, x unsafe.Pointer, xRow int, dy unsafe.Pointer, dyRow, rows int) {
 	runs := ceil(m.in, gradWidth)
-	p, k := step/runs*2, step%runs*gradWidth
-	panels := min(2, ceil(m.out, vec.Lanes)-p)
-	n := min(panels*vec.Lanes, m.out-p*vec.Lanes)
+	first, k := step/runs*group, step%runs*gradWidth
+	end := min(first+group, ceil(m.out, vec.Lanes))
 	g := &w.gemm
 	for r := 0; r < rows; r += gradDepth {
 		depth := min(gradDepth, rows-r)
-		g.B, g.BRed = add(dy, r*dyRow+p*vec.Lanes), int64(dyRow)
-		if n < panels*vec.Lanes {
-			copyRows(w.edge, 2*vec.Lanes, g.B, dyRow, depth, n, 2*vec.Lanes)
-			g.B, g.BRed = w.edge, 2*vec.Lanes
-		}
 		g.A, g.ARow, g.ARed = add(x, r*xRow+k), 1, int64(xRow)
-		g.BPanel = vec.Lanes
-		g.C, g.CRow, g.CPanel = add(m.at(p), k*vec.Lanes), vec.Lanes, int64(m.panel/4)
-		g.M, g.P, g.K, g.Keep = int64(min(gradWidth, m.in-k)), int64(panels), int64(depth), 1
-		w.k.Gemm(g)
+		g.M, g.K, g.Keep = int64(min(gradWidth, m.in-k)), int64(depth), 1
+		g.BPanel, g.CRow, g.CPanel = vec.Lanes, vec.Lanes, int64(m.panel/4)
+		for p := first; p < end; p += 2 {
+			panels := min(2, end-p)
+			n := min(panels*vec.Lanes, m.out-p*vec.Lanes)
+			g.B, g.BRed = add(dy, r*dyRow+p*vec.Lanes), int64(dyRow)
+			if n < panels*vec.Lanes { // what lies beyond the outputs is not there to be read
+				copyRows(w.edge, 2*vec.Lanes, g.B, dyRow, depth, n, 2*vec.Lanes)
+				g.B, g.BRed = w.edge, 2*vec.Lanes
+			}
+			g.C, g.P = add(m.at(p), k*vec.Lanes), int64(panels)
+			w.k.Gemm(g)
+		}
 	}
 }
