@@ -56,23 +56,27 @@ INLINE f32x16 plain(const int f, const uint8_t *p) {
 }
 
 // A quad is the codes of four k, a byte each, the 16 lanes side by side.
-// quad returns those of quad n of a group, less their zero unless they stay
-// unsigned.
+// quad returns those of quad n of a group, less their zero; quad_unsigned does not
+// take it off.
 INLINE u32x16 row64(const uint8_t *p) { return *(const u32x16_at *)p; }
 
-INLINE u32x16 quad_unsigned(const int f, const uint8_t *group, const int n) {
-  const uint8_t *codes = group + group_head(f);
-  if (f == Q8_0 || f == TURNED) return row64(codes + 64 * n);
-  u32x16 c = row64(codes + 64 * (n / 2));
-  c = (n % 2 ? c >> 4 : c) & 0x0f0f0f0f;
-  if (high_bytes(f)) {
-    const int bits = f == Q6_K ? 2 : 1, left = 4 - n * bits;
-    u32x16 h = row64(codes + group_k(f) * code_bytes(f));
-    h = left >= 0 ? h << (left & 31) : h >> (-left & 31);
-    c |= h & (bits == 2 ? 0x30303030 : 0x10101010);
+// QUAD_UNSIGNED defines quad_unsigned for as many lanes as T has; group is where
+// the group begins, moved on to the first of these lanes.
+#define QUAD_UNSIGNED(name, T, row)                                          \
+  INLINE T name(const int f, const uint8_t *group, const int n) {            \
+    const uint8_t *codes = group + group_head(f);                            \
+    if (f == Q8_0 || f == TURNED) return row(codes + 64 * n);                \
+    T c = row(codes + 64 * (n / 2));                                         \
+    c = (n % 2 ? c >> 4 : c) & 0x0f0f0f0f;                                   \
+    if (high_bytes(f)) {                                                     \
+      const int bits = f == Q6_K ? 2 : 1, left = 4 - n * bits;               \
+      T h = row(codes + group_k(f) * code_bytes(f));                         \
+      h = left >= 0 ? h << (left & 31) : h >> (-left & 31);                  \
+      c |= h & (bits == 2 ? 0x30303030 : 0x10101010);                        \
+    }                                                                        \
+    return c;                                                                \
   }
-  return c;
-}
+QUAD_UNSIGNED(quad_unsigned, u32x16, row64)
 
 INLINE u32x16 quad(const int f, const uint8_t *group, const int n) {
   typedef uint8_t u8x64 __attribute__((vector_size(64)));

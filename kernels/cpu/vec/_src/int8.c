@@ -211,20 +211,7 @@ typedef float f32x8 __attribute__((vector_size(32)));
 typedef f32x8 f32x8_at __attribute__((aligned(4), may_alias));
 INLINE u32x8 row32(const uint8_t *p) { return *(const u32x8_at *)p; }
 
-// half_quad is quad_unsigned of one half of the lanes, whose first code is at group.
-INLINE u32x8 half_quad(const int f, const uint8_t *group, const int n) {
-  const uint8_t *codes = group + group_head(f);
-  if (f == Q8_0 || f == TURNED) return row32(codes + 64 * n);
-  u32x8 c = row32(codes + 64 * (n / 2));
-  c = (n % 2 ? c >> 4 : c) & 0x0f0f0f0f;
-  if (high_bytes(f)) {
-    const int bits = f == Q6_K ? 2 : 1, left = 4 - n * bits;
-    u32x8 h = row32(codes + group_k(f) * code_bytes(f));
-    h = left >= 0 ? h << (left & 31) : h >> (-left & 31);
-    c |= h & (bits == 2 ? 0x30303030 : 0x10101010);
-  }
-  return c;
-}
+QUAD_UNSIGNED(half_quad, u32x8, row32)
 
 // half_sums is group_sums of one half of the lanes.
 INLINE void half_sums(const int f, const int m, part *sums, const uint8_t *group, const activations *x,
