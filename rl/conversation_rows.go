@@ -151,6 +151,9 @@ func (r *Renderer) Example(row Row) (Example, error) {
 		return Example{}, err
 	}
 	column := first(row, r.o.CompletionColumn, "completion", "answer", "solution")
+	if _, ok := row.Get(column); !ok && r.o.CompletionColumn == "" {
+		return Example{}, fmt.Errorf("%w; rows to learn from have messages, or prompt and completion, or question and answer, or text", row.missing(column))
+	}
 	completion, err := r.completion(row, column, c)
 	if err != nil {
 		return Example{}, err

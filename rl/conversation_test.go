@@ -217,6 +217,8 @@ func TestPreferenceForms(t *testing.T) {
 
 func TestBadRowsAreNamed(t *testing.T) {
 	r := renderer(t, RenderOptions{ChatTemplate: chatML})
+	_, err := r.Example(NewRow(0, map[string]any{"prompt": "a"}))
+	require.ErrorContains(t, err, `no column "completion"; there are prompt; rows to learn from have messages, or prompt and completion`)
 	for want, row := range map[string]map[string]any{
 		`no column "prompt"; there are promt; did you mean "promt"?`: {"promt": "a"},
 		`column "prompt" is a number`:                                {"prompt": 3},
@@ -233,7 +235,7 @@ func TestBadRowsAreNamed(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "row:5")
 	}
-	_, err := renderer(t, RenderOptions{}).Prompt(NewRow(0, map[string]any{"prompt": say("user", "a")}))
+	_, err = renderer(t, RenderOptions{}).Prompt(NewRow(0, map[string]any{"prompt": say("user", "a")}))
 	require.ErrorContains(t, err, "no chat template")
 	_, err = renderer(t, RenderOptions{ChatTemplate: chatML, SystemPrompt: "s"}).Prompt(NewRow(0, map[string]any{"prompt": say("system", "t", "user", "a")}))
 	require.ErrorContains(t, err, "system message of its own")

@@ -28,7 +28,7 @@ type datasetOptions struct {
 
 func (o datasetOptions) check() error {
 	return checks(
-		needed("dataset", o.Dataset, "a file or folder of rows (.jsonl, .json, .csv, .parquet)"),
+		needed("dataset", o.Dataset, "a file or folder of rows (.jsonl, .json, .csv, .tsv, .parquet, also .gz and .zst)"),
 		between("max-samples", o.MaxSamples, 0, maxCount, "0 reads all rows"),
 		between("max-prompt-length", o.MaxPromptLength, 0, 1<<26, "0 takes what fits"),
 		oneOf("dataset-split", o.DatasetSplit, "", "train", "test", "validation"),

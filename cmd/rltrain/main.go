@@ -173,7 +173,7 @@ func newParser(tree *commands, c *console, options ...kong.Option) (*kong.Kong, 
 			"Without a command it tunes the embedded model and measures it before and after, in about a minute. " +
 			"Options are flags, or GRAFT_* variables (--max-steps is GRAFT_MAX_STEPS), or keys of the YAML file --config, the first being the strongest. " +
 			"Exit codes: 0 done, 1 failed, 2 wrong usage, 3 stopped and resumable."),
-		kong.DefaultEnvars("GRAFT"),
+		launch.Variables(),
 		kong.Vars{"rewards": rewardNames(), "auto_precision": autoPrecision(), "model_default": "Default: the last run's model with its adapter."},
 		kong.ValueFormatter(optionHelp),
 		kong.Writers(c.out, c.out),

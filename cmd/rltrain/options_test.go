@@ -72,6 +72,17 @@ func TestMisspeltVariablesAreTold(t *testing.T) {
 	assert.Equal(t, "warning: no option reads GRAFT_SEEED; did you mean GRAFT_SEED?\n", r.err)
 }
 
+// Names with digits too: GRAFT_ADAM_BETA1.
+func TestVariablesAreNamedAsFlags(t *testing.T) {
+	t.Setenv("GRAFT_ADAM_BETA1", "0.5")
+	t.Setenv("GRAFT_LORA_R", "4")
+	g, err := parsed(t, "grpo", "--model", "tiny", "--dataset", sums(t, 4), "--reward", "exact")
+	require.NoError(t, err)
+	assert.Equal(t, []any{0.5, 4}, []any{g.AdamBeta1, g.LoraR})
+	t.Setenv("GRAFT_ADAM_BETA_2", "0.9")
+	assert.Equal(t, "warning: no option reads GRAFT_ADAM_BETA_2; did you mean GRAFT_ADAM_BETA2?\n", ok(t, "version").err)
+}
+
 func TestUsageMistakesExitWithTwo(t *testing.T) {
 	data := sums(t, 4)
 	base := []string{"grpo", "--model", "tiny", "--dataset", data, "--reward", "exact"}

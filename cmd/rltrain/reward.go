@@ -30,7 +30,7 @@ func (rewardListCmd) Run(c *console) error {
 
 type rewardTestCmd struct {
 	rewardOptions
-	Dataset          string   `help:"Rows that give the columns: .jsonl, .json, .csv, .parquet." placeholder:"PATH"`
+	Dataset          string   `help:"Rows that give the columns: .jsonl, .json, .csv, .tsv, .parquet, also .gz and .zst." placeholder:"PATH"`
 	MaxSamples       int      `help:"Rows to use." default:"8" placeholder:"N"`
 	CompletionColumn string   `help:"Column that is scored; default: completion, else answer, else solution." placeholder:"NAME"`
 	PromptColumn     string   `help:"Column of the prompt; default: prompt, else question, else problem." placeholder:"NAME"`

@@ -345,7 +345,11 @@ func (t *training) explain(err error) error {
 	if diverged(err) && t.trainer.Steps() > 0 { // before the first step nothing has moved: the model is at fault
 		return fmt.Errorf("step %d: %w\n%s", t.trainer.Steps()+1, err, t.divergedText())
 	}
-	return fmt.Errorf("step %d: %w\nthe steps before are kept; once the cause is gone: %s", t.trainer.Steps()+1, err, resumeLine(t.log.Dir()))
+	kept := "nothing is lost"
+	if t.trainer.Steps() > 0 {
+		kept = "the steps before are kept"
+	}
+	return fmt.Errorf("step %d: %w\n%s; once the cause is gone: %s", t.trainer.Steps()+1, err, kept, resumeLine(t.log.Dir()))
 }
 
 // record appends the step to the run's log.

@@ -101,7 +101,7 @@ func (f *flags) parse(args []string, out io.Writer) error {
 	parser, err := kong.New(f,
 		kong.Name("serve"),
 		kong.Description(description),
-		kong.DefaultEnvars("GRAFT"),
+		launch.Variables(),
 		kong.Vars{"auto_precision": launch.Answering.Precision().String()},
 		kong.Writers(out, out),
 		kong.Exit(func(code int) { panic(exit(code)) }),
