@@ -73,21 +73,21 @@ func TestGemm8BitsAreThoseOfTheTwin(t *testing.T) {
 				require.Nil(t, k.Gemm8[f])
 				continue
 			}
-			for trial := range 48 {
-				in, m, p := f.BlockLen()*(1+trial%3), trial%24, rng.IntN(4)
-				w := packed(rng, f, 16*p, in, trial%4 == 1)
+			fills := []fill{ordinary, wide, extreme}
+			for m := range 41 { // past three blocks of twelve rows, and a rest
+				in, p, pick, keep, extra := f.BlockLen()*(1+rng.IntN(3)), rng.IntN(4), rng.IntN(len(fills)), rng.IntN(2), rng.IntN(3)
+				w := packed(rng, f, 16*p, in, rng.IntN(4) == 0)
 				x := make([]float32, m*in+1)
-				fills := []fill{ordinary, ordinary, wide, extreme}
 				for i := range x {
-					x[i] = fills[trial%4](rng)
+					x[i] = fills[pick](rng)
 				}
-				blocks, row := rounded(twin, x, m, in, 3*(trial%2))
-				yRow := 16*p + trial%3
-				want, got := fence(m*yRow+1, 4*(trial%5)), fence(m*yRow+1, 4*(trial%5))
+				blocks, row := rounded(twin, x, m, in, 3*rng.IntN(2))
+				yRow, offset := 16*p+extra, 4*rng.IntN(5)
+				want, got := fence(m*yRow+1, offset), fence(m*yRow+1, offset)
 				fillFloats(rng, want.floats(), false)
 				copy(got.floats(), want.floats())
 				g := &Gemm8Args{X: unsafe.Pointer(&blocks[0]), K: int64(in), P: int64(p), PanelBytes: int64(PanelBytes(f, in)),
-					M: int64(m), XRow: int64(row), YRow: int64(yRow), Keep: int64(trial / 2 % 2)}
+					M: int64(m), XRow: int64(row), YRow: int64(yRow), Keep: int64(keep)}
 				if p > 0 {
 					g.W = unsafe.Pointer(&w[0])
 				}
