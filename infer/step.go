@@ -114,7 +114,8 @@ func (e *Engine) load(plan *paged.Plan, ad *weights.Adapter) {
 	}
 }
 
-// settle counts the prompt tokens computed and ends requests that only wanted their prompt scored, and those whose scores are no numbers.
+// settle counts the prompt tokens computed and ends requests that only wanted their prompt scored, and
+// those whose scores are no numbers.
 func (e *Engine) settle(plan *paged.Plan) {
 	for i := range plan.Items { // all of the step, before anything of it is told
 		it := &plan.Items[i]
