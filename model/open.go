@@ -110,6 +110,9 @@ func openFolder(path string, o Options) (*Files, error) {
 // folder with tokenizer.json, or of a tokenizer.json itself.
 func OpenTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("model: %s does not exist; give a GGUF file, a model folder or a tokenizer.json", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}

@@ -18,17 +18,16 @@ func parseMath(spec, arguments string) (Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	gold := goldColumn(spec, set.text("column", ""))
+	gold := goldColumn{spec, set.text("column", "")}
 	verifier := mathverify.New()
-	return &plain{spec, func(s *Sample) (Score, error) {
-		want, err := gold(s)
+	return &plain{name: spec, reads: gold.filled, judge: func(s *Sample) (Score, error) {
+		want, err := gold.of(s)
 		if err != nil {
 			return Score{}, err
 		}
 		right, ok := verifier.Judge(want, s.Completion, last)
 		if !ok {
-			return Score{}, &Error{Reward: spec, Kind: KindColumn, Sample: s,
-				Detail: "the gold answer is empty", Remedy: "remove the row or name another column after the colon"}
+			return Score{}, gold.blank(s)
 		}
 		return indicator(right), nil
 	}}, nil
@@ -39,10 +38,10 @@ func parseMathVerify(spec, arguments string) (Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	gold := goldColumn(spec, set.text("column", ""))
+	gold := goldColumn{spec, set.text("column", "")}
 	verifier := mathverify.New()
-	return &plain{spec, func(s *Sample) (Score, error) {
-		want, err := gold(s)
+	return &plain{name: spec, reads: gold.present, judge: func(s *Sample) (Score, error) {
+		want, err := gold.of(s)
 		if err != nil {
 			return Score{}, err
 		}
@@ -64,10 +63,10 @@ func parseAccuracy(spec, arguments string) (Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	gold := goldColumn(spec, set.text("column", ""))
+	gold := goldColumn{spec, set.text("column", "")}
 	verifier := mathverify.New()
-	return &plain{spec, func(s *Sample) (Score, error) {
-		want, err := gold(s)
+	return &plain{name: spec, reads: gold.present, judge: func(s *Sample) (Score, error) {
+		want, err := gold.of(s)
 		if err != nil {
 			return Score{}, err
 		}
@@ -86,10 +85,10 @@ func parseReasoningAccuracy(spec, arguments string) (Func, error) {
 			return nil, errors.New("a delimiter is empty")
 		}
 	}
-	gold := goldColumn(spec, set.text("column", ""))
+	gold := goldColumn{spec, set.text("column", "")}
 	verifier := mathverify.New()
-	return &plain{spec, func(s *Sample) (Score, error) {
-		want, err := gold(s)
+	return &plain{name: spec, reads: gold.present, judge: func(s *Sample) (Score, error) {
+		want, err := gold.of(s)
 		if err != nil {
 			return Score{}, err
 		}
@@ -128,10 +127,10 @@ func parseCosine(spec, arguments string) (Func, error) {
 			return nil, fmt.Errorf("%s=%g is more than %s=%g", keys[i], bounds[i], keys[i+1], bounds[i+1])
 		}
 	}
-	gold := goldColumn(spec, set.text("column", ""))
+	gold := goldColumn{spec, set.text("column", "")}
 	verifier := mathverify.New()
-	return &plain{spec, func(s *Sample) (Score, error) {
-		want, err := gold(s)
+	return &plain{name: spec, reads: gold.present, judge: func(s *Sample) (Score, error) {
+		want, err := gold.of(s)
 		if err != nil {
 			return Score{}, err
 		}

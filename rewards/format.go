@@ -26,10 +26,10 @@ func parseFormat(spec, arguments string) (Func, error) {
 			return nil, err
 		}
 		if style == "think" {
-			return &plain{spec, func(s *Sample) (Score, error) { return indicator(thinks(s.Completion)), nil }}, nil
+			return &plain{name: spec, judge: func(s *Sample) (Score, error) { return indicator(thinks(s.Completion)), nil }}, nil
 		}
 	}
-	return &plain{spec, func(s *Sample) (Score, error) { return indicator(hasElements(s.Completion, tags)), nil }}, nil
+	return &plain{name: spec, judge: func(s *Sample) (Score, error) { return indicator(hasElements(s.Completion, tags)), nil }}, nil
 }
 
 // tagNames splits "a+b" and checks that each is a name that can stand in a tag.
@@ -98,7 +98,7 @@ func pattern(spec, text, frame string) (Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plain{spec, func(s *Sample) (Score, error) {
+	return &plain{name: spec, judge: func(s *Sample) (Score, error) {
 		return indicator(expression.MatchString(s.Completion)), nil
 	}}, nil
 }
@@ -119,9 +119,9 @@ func parseExact(spec, arguments string) (Func, error) {
 	case "case":
 		normal = func(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
 	}
-	gold := goldColumn(spec, set.text("column", ""))
-	return &plain{spec, func(s *Sample) (Score, error) {
-		want, err := gold(s)
+	gold := goldColumn{spec, set.text("column", "")}
+	return &plain{name: spec, reads: gold.present, judge: func(s *Sample) (Score, error) {
+		want, err := gold.of(s)
 		if err != nil {
 			return Score{}, err
 		}

@@ -13,10 +13,18 @@ import (
 type plain struct {
 	name  string
 	judge func(s *Sample) (Score, error)
+	reads func(s *Sample) error // whether the row has what judge reads of it; nil: it reads nothing
 }
 
 func (p *plain) Name() string { return p.name }
 func (p *plain) Close() error { return nil }
+
+func (p *plain) needs(s *Sample) error {
+	if p.reads == nil {
+		return nil
+	}
+	return p.reads(s)
+}
 
 func (p *plain) Score(ctx context.Context, samples []Sample) ([]Score, error) {
 	scores := make([]Score, len(samples))
@@ -75,12 +83,12 @@ func parseLength(spec, arguments string) (Func, error) {
 	case bounded && least > most:
 		return nil, fmt.Errorf("at_least=%d is more than at_most=%d: no length would do", least, most)
 	case bounded:
-		return &plain{spec, func(s *Sample) (Score, error) {
+		return &plain{name: spec, judge: func(s *Sample) (Score, error) {
 			n := length(s)
 			return indicator(least <= n && n <= most), nil
 		}}, nil
 	}
-	return &plain{spec, func(s *Sample) (Score, error) {
+	return &plain{name: spec, judge: func(s *Sample) (Score, error) {
 		off := math.Abs(float64(length(s) - target))
 		return Score{Value: max(0, 1-off/float64(target))}, nil
 	}}, nil
@@ -104,7 +112,7 @@ func parseSoftOverlong(spec, arguments string) (Func, error) {
 	if cache > limit {
 		return nil, fmt.Errorf("soft_punish_cache=%d is more than max_completion_len=%d", cache, limit)
 	}
-	return &plain{spec, func(s *Sample) (Score, error) {
+	return &plain{name: spec, judge: func(s *Sample) (Score, error) {
 		n, free := len(s.CompletionIDs), limit-cache
 		switch {
 		case n <= free:
@@ -131,7 +139,7 @@ func parseRepetition(spec, arguments string) (Func, error) {
 	if penalty > 0 {
 		return nil, fmt.Errorf("max_penalty=%g would reward repetition; give a number of at most 0", penalty)
 	}
-	return &plain{spec, func(s *Sample) (Score, error) {
+	return &plain{name: spec, judge: func(s *Sample) (Score, error) {
 		total := len(s.CompletionIDs) - size + 1
 		if total <= 0 {
 			return Score{}, nil

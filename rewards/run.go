@@ -148,6 +148,32 @@ func Prepare(ctx context.Context, funcs []Weighted) error {
 	return nil
 }
 
+// reader is a Func that knows which columns it reads.
+type reader interface {
+	needs(s *Sample) error
+}
+
+// Check tells whether the row that s came from has the columns that the built-in rewards among funcs read, as an
+// *Error without a Sample. It needs no completion, so that a run can refuse rows before it begins. What a py: or exec:
+// reward reads is known to it alone.
+func Check(funcs []Weighted, s *Sample) error {
+	for _, f := range funcs {
+		r, ok := f.Func.(reader)
+		if !ok {
+			continue
+		}
+		err := r.needs(s)
+		var broken *Error
+		if errors.As(err, &broken) {
+			broken.Sample = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close closes every reward and returns all their errors.
 func Close(funcs []Weighted) error {
 	var failures []error

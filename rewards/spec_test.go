@@ -135,6 +135,14 @@ func TestPlainRewards(t *testing.T) {
 	}
 }
 
+// f parses a reward.
+func f(t *testing.T, spec string) Func {
+	t.Helper()
+	f, err := Parse(spec)
+	require.NoError(t, err)
+	return f
+}
+
 func TestGoldColumn(t *testing.T) {
 	score := func(spec string, columns map[string]any) error {
 		f, err := Parse(spec)
@@ -162,6 +170,11 @@ func TestGoldColumn(t *testing.T) {
 		for _, s := range c.says {
 			assert.Contains(t, err.Error(), s)
 		}
+		// The same is known before there is a completion.
+		early := Check([]Weighted{{f(t, "length:4"), 1}, {f(t, c.spec), 1}}, &Sample{Columns: c.columns})
+		require.ErrorAs(t, early, &own, c.spec)
+		assert.Nil(t, own.Sample)
+		assert.Contains(t, err.Error(), own.Detail)
 	}
 }
 

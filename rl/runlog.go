@@ -87,7 +87,7 @@ func OpenRunLog(o RunLogOptions) (l *RunLog, err error) {
 		return l, fmt.Errorf("rl: %s is in use by another process: %w; wait for it or choose another folder", o.Dir, err)
 	}
 	if o.Resume == nil {
-		if err := vacant(o.Dir); err != nil {
+		if err := Vacant(o.Dir); err != nil {
 			return l, err
 		}
 		o.Resume = &LogOffsets{}
@@ -121,8 +121,9 @@ func OpenRunLog(o RunLogOptions) (l *RunLog, err error) {
 	return l, durable.SyncDir(o.Dir)
 }
 
-// vacant fails when a folder holds a run that got somewhere.
-func vacant(dir string) error {
+// Vacant fails when a folder holds a run that got somewhere, so that no new one can begin in it. A folder that does not
+// exist is vacant.
+func Vacant(dir string) error {
 	for _, name := range []string{MetricsFile, SummaryFile} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err == nil && info.Size() > 0 {
@@ -133,6 +134,9 @@ func vacant(dir string) error {
 		}
 	}
 	found, err := steps(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err == nil && len(found) > 0 {
 		err = fmt.Errorf("rl: %s holds a run already (%s%d); resume it or choose another folder", dir, checkpointPrefix, found[0])
 	}

@@ -20,21 +20,6 @@ type ScheduleOptions struct {
 	Args         ScheduleArgs
 }
 
-// ScheduleArgs are lr_scheduler_kwargs.
-type ScheduleArgs struct {
-	NumCycles     float64 // num_cycles: cosine 0.5, cosine_with_restarts 1
-	MinLR         float64 // min_lr
-	MinLRRate     float64 // min_lr_rate: of LearningRate
-	WarmupLRRate  float64 // warmup_lr_rate: where cosine_warmup_with_min_lr begins
-	Power         float64 // power: polynomial, 1
-	LREnd         float64 // lr_end: polynomial, 1e-7
-	Timescale     float64 // timescale: inverse_sqrt, warmup steps or 10000
-	NumDecaySteps int     // num_decay_steps: warmup_stable_decay
-	MinLRRatio    float64 // min_lr_ratio: warmup_stable_decay
-	WarmupType    string  // warmup_type: linear (default), cosine, 1-sqrt
-	DecayType     string  // decay_type: cosine (default), linear, 1-sqrt
-}
-
 // Schedule is the learning rate as a function of the optimizer step. It is a pure function: a
 // checkpoint needs only the step.
 type Schedule struct {
@@ -103,29 +88,6 @@ func NewSchedule(o ScheduleOptions) (*Schedule, error) {
 		return nil, err
 	}
 	return s, s.defaults()
-}
-
-// onlyReads refuses arguments that would change nothing.
-func (a ScheduleArgs) onlyReads(kind string, reads []string) error {
-	for _, arg := range []struct {
-		name string
-		set  bool
-	}{
-		{"num_cycles", a.NumCycles != 0}, {"min_lr", a.MinLR != 0}, {"min_lr_rate", a.MinLRRate != 0},
-		{"warmup_lr_rate", a.WarmupLRRate != 0}, {"power", a.Power != 0}, {"lr_end", a.LREnd != 0},
-		{"timescale", a.Timescale != 0}, {"num_decay_steps", a.NumDecaySteps != 0}, {"min_lr_ratio", a.MinLRRatio != 0},
-		{"warmup_type", a.WarmupType != ""}, {"decay_type", a.DecayType != ""},
-	} {
-		if arg.set && !slices.Contains(reads, arg.name) {
-			return fmt.Errorf("rl: lr_scheduler_type %s does not read %s", kind, arg.name)
-		}
-	}
-	for _, v := range []float64{a.NumCycles, a.MinLR, a.MinLRRate, a.WarmupLRRate, a.Power, a.LREnd, a.Timescale, float64(a.NumDecaySteps), a.MinLRRatio} {
-		if !(v >= 0) || math.IsInf(v, 0) {
-			return fmt.Errorf("rl: lr_scheduler_kwargs hold %g; every number there must be finite and not negative", v)
-		}
-	}
-	return nil
 }
 
 // defaults fills in transformers' defaults and checks what one schedule alone needs.

@@ -88,6 +88,36 @@ func TestScheduleWarmupRatio(t *testing.T) {
 	require.Equal(t, 1.0, s.Rate(3))
 }
 
+func TestScheduleArgs(t *testing.T) {
+	a, err := ParseScheduleArgs(`{"num_cycles": 2, "min_lr": 1e-6, "min_lr_rate": 0.5, "warmup_lr_rate": 3, "power": 4, "lr_end": 5, "timescale": 6,
+		"num_decay_steps": 7, "min_lr_ratio": 0.25, "warmup_type": "cosine", "decay_type": "1-sqrt"}`)
+	require.NoError(t, err)
+	require.Equal(t, ScheduleArgs{2, 1e-6, 0.5, 3, 4, 5, 6, 7, 0.25, "cosine", "1-sqrt"}, a)
+	a, err = ParseScheduleArgs("")
+	require.NoError(t, err)
+	require.Zero(t, a)
+	for text, want := range map[string]string{
+		`{"num_cycle": 2}`:           `there is no "num_cycle"; there are num_cycles, min_lr`,
+		`{"num_cycels": 2}`:          `did you mean "num_cycles"?`,
+		`{"num_cycles": "2"}`:        `num_cycles is "2", want a number`,
+		`{"num_cycles": null}`:       `num_cycles is null, want a number`,
+		`{"num_cycles": 1e999}`:      "want a number",
+		`{"num_decay_steps": 2.5}`:   "want a whole number",
+		`{"decay_type": 1}`:          "want a text",
+		`{"lr_end": 0}`:              "stands for the default",
+		`{"power": 1, "power": 2}`:   "given twice",
+		`{"power": 1`:                "no JSON object",
+		`{"power": 1} 2`:             "no JSON object",
+		`null`:                       "no JSON object",
+		`[1]`:                        "no JSON object",
+		`power=2`:                    "no JSON object",
+		"{\"decay_type\": \"\xff\"}": "UTF-8",
+	} {
+		_, err := ParseScheduleArgs(text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
 func TestScheduleRefusals(t *testing.T) {
 	ok := ScheduleOptions{Type: "linear", LearningRate: 1, TotalSteps: 10}
 	for _, c := range []struct {

@@ -173,10 +173,26 @@ func TestBadDatasets(t *testing.T) {
 		assert.Contains(t, bad(t, append([]string{"eval"}, args...)...), c.want, c.name)
 		assert.NoDirExists(t, dir, "%s: nothing was begun", c.name)
 	}
-	// The column that the reward reads.
-	data := file(t, "noanswer.jsonl", `{"question":"1+1="}`+"\n"+`{"question":"1+2="}`)
-	assert.Contains(t, bad(t, "grpo", "--model", "tiny", "--dataset", data, "--reward", "exact:solution", "--eval-size", "0", "--max-completion-length", "6",
-		"--output-dir", filepath.Join(t.TempDir(), "run")), "solution")
+	// A column that a reward reads, absent from one row among those to train on, or to measure on: nothing is begun, nothing is left to resume.
+	whole := file(t, "whole.jsonl", `{"question":"1+1=","answer":"2"}`+"\n"+`{"question":"1+2=","answer":"3"}`)
+	data := file(t, "noanswer.jsonl", `{"question":"1+1=","answer":"2"}`+"\n"+`{"question":"1+2="}`)
+	blank := file(t, "blank.jsonl", `{"question":"1+1=","answer":" "}`+"\n"+`{"question":"1+2=","answer":"3"}`)
+	for _, c := range []struct {
+		reward, want string
+		rows         []string
+	}{
+		{"exact", "noanswer.jsonl:2: reward exact: no column", []string{"--dataset", data, "--eval-size", "0"}},
+		{"0.5*math", "noanswer.jsonl:2: reward math: no column", []string{"--dataset", data, "--eval-size", "1"}},
+		{"exact", "noanswer.jsonl:2: reward exact: no column", []string{"--dataset", whole, "--eval-dataset", data}},
+		{"math", "blank.jsonl:1: reward math: the gold answer is empty", []string{"--dataset", blank, "--eval-size", "0"}},
+		{"cosine:6,column=gold", "whole.jsonl:1: reward cosine:6,column=gold: no column gold", []string{"--dataset", whole, "--eval-size", "0"}},
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		args := append([]string{"--model", "tiny", "--reward", "length:4", "--reward", c.reward, "--max-completion-length", "6"}, c.rows...)
+		assert.Contains(t, bad(t, append([]string{"grpo", "--output-dir", dir}, args...)...), c.want)
+		assert.NoDirExists(t, dir)
+	}
+	assert.Contains(t, bad(t, "eval", "--model", "tiny", "--dataset", data, "--reward", "accuracy", "--max-completion-length", "6"), "noanswer.jsonl:2: reward accuracy: no column")
 	// Skipping is said, not silent.
 	skip := file(t, "some.jsonl", long+"\n"+strings.Repeat(`{"question":"1+1=","answer":"2"}`+"\n", 3))
 	r := ok(t, "grpo", "--model", "tiny", "--dataset", skip, "--reward", "exact", "--long-rows", "skip", "--max-steps", "1", "--eval-size", "0",

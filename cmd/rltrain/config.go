@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,16 +31,19 @@ var noSetting = []string{"config", "json", "help", "resume", "output_dir"}
 
 // parse reads the command line, the environment and the YAML file.
 func parse(tree *commands, args []string, c *console) (*kong.Context, error) {
+	if len(args) == 1 && args[0] == "--version" { // what other programs call it
+		args = []string{"version"}
+	}
 	args, err := resuming(dashes(args))
 	if err != nil {
-		return nil, errUsage{err}
+		return nil, err
 	}
 	path := configPath(args)
 	var file *options
 	var extra []kong.Option
 	if path != "" {
 		if file, err = readOptions(path); err != nil {
-			return nil, errUsage{err}
+			return nil, mistake(err)
 		}
 		if args = file.withCommand(args); file.err != nil {
 			return nil, errUsage{file.err}
@@ -156,6 +160,9 @@ type options struct {
 	err    error
 }
 
+// kwargsOption is the one option that is an object: JSON on the command line, and here a mapping too.
+const kwargsOption = "lr-scheduler-kwargs"
+
 func readOptions(path string) (*options, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -183,7 +190,13 @@ func readOptions(path string) (*options, error) {
 		if err := top.Content[i+1].Decode(&v); err != nil {
 			return nil, fmt.Errorf("--config %s: line %d: %w", path, top.Content[i].Line, err)
 		}
-		if _, nested := v.(map[string]any); nested {
+		if nested, ok := v.(map[string]any); ok && name == kwargsOption {
+			text, err := json.Marshal(nested)
+			if err != nil {
+				return nil, fmt.Errorf("--config %s: line %d: %s: %w", path, top.Content[i].Line, name, err)
+			}
+			v = string(text)
+		} else if ok {
 			return nil, fmt.Errorf("--config %s: line %d: %s holds further keys; options are one level deep", path, top.Content[i].Line, name)
 		}
 		o.values[name] = v

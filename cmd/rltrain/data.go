@@ -102,7 +102,7 @@ func (o rewardOptions) parse() ([]rewards.Weighted, error) {
 	}
 	list, err := rewards.ParseAll(o.Reward)
 	if err != nil {
-		return nil, errUsage{err}
+		return nil, mistake(err)
 	}
 	for i, w := range o.RewardWeights {
 		if list[i].Weight != 1 && list[i].Weight != w {
@@ -112,4 +112,21 @@ func (o rewardOptions) parse() ([]rewards.Weighted, error) {
 		list[i].Weight = w
 	}
 	return list, nil
+}
+
+// readable refuses rows that lack what the rewards read, before anything is begun: kept are the rows of d that are used.
+func readable(list []rewards.Weighted, d *rl.Dataset, kept []rl.Prompt) error {
+	for _, p := range kept {
+		err := rewards.Check(list, &rewards.Sample{Messages: p.Messages, PromptIDs: p.IDs, Columns: p.Columns})
+		if err == nil {
+			continue
+		}
+		for _, row := range d.Rows {
+			if row.Index == p.Row {
+				return fmt.Errorf("%s: %w", row.Where(), err)
+			}
+		}
+		return err
+	}
+	return nil
 }

@@ -141,7 +141,7 @@ func (e evalCmd) Run(c *console) error {
 		return usage("--compare-base needs an --adapter to compare with the base")
 	}
 	judge.Tokenizer = s.source.Files.Tokenizer
-	prompts, skipped, err := e.prompts(s)
+	prompts, skipped, err := e.prompts(s, judge.Rewards)
 	if err != nil {
 		return err
 	}
@@ -151,8 +151,8 @@ func (e evalCmd) Run(c *console) error {
 	return e.measure(ctx, c, s, judge, prompts, skipped)
 }
 
-// prompts renders the dataset.
-func (e evalCmd) prompts(s *session) ([]rl.Prompt, int, error) {
+// prompts renders the dataset, whose rows the rewards can read.
+func (e evalCmd) prompts(s *session, list []rewards.Weighted) ([]rl.Prompt, int, error) {
 	d, err := e.datasetOptions.open(e.Dataset)
 	if err != nil {
 		return nil, 0, err
@@ -166,7 +166,10 @@ func (e evalCmd) prompts(s *session) ([]rl.Prompt, int, error) {
 		return nil, 0, err
 	}
 	out, err := r.Prompts(d)
-	return out.Items, out.Skipped, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return out.Items, out.Skipped, readable(list, d, out.Items)
 }
 
 // An answer that was measured stays until the end: what it takes, and what each of its tokens takes.

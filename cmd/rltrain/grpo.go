@@ -190,7 +190,7 @@ func (g *grpoCmd) Run(c *console) (err error) {
 		return err
 	}
 	judge.Tokenizer = t.session.source.Files.Tokenizer
-	train, eval, err := g.prompts(t)
+	train, eval, err := g.prompts(t, judge.Rewards)
 	if err != nil {
 		return err
 	}
@@ -207,8 +207,8 @@ func (g *grpoCmd) Run(c *console) (err error) {
 	return r.run(c.stop.ctx)
 }
 
-// prompts renders the rows to train on and those to measure on.
-func (g *grpoCmd) prompts(t *training) (train, eval []rl.Prompt, err error) {
+// prompts renders the rows to train on and those to measure on, all of which the rewards can read.
+func (g *grpoCmd) prompts(t *training, list []rewards.Weighted) (train, eval []rl.Prompt, err error) {
 	limit := g.maxLen(t.session) - g.MaxCompletionLength
 	if limit < 1 {
 		return nil, nil, usage("--max-completion-length %d leaves no room for a prompt in the %d positions of %s", g.MaxCompletionLength, g.maxLen(t.session), g.Model)
@@ -232,9 +232,12 @@ func (g *grpoCmd) prompts(t *training) (train, eval []rl.Prompt, err error) {
 	if out.Skipped > 0 {
 		t.c.talk.say("%d of %d rows are skipped: longer than %d tokens", out.Skipped, rows.Len(), limit)
 	}
-	if held == nil {
-		return out.Items, nil, nil
+	if err := readable(list, rows, out.Items); err != nil || held == nil {
+		return out.Items, nil, err
 	}
 	measured, err := render.Prompts(held)
-	return out.Items, measured.Items, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return out.Items, measured.Items, readable(list, held, measured.Items)
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -109,6 +111,36 @@ func TestPlanNeedsNoWeightsAndRefusesWhatDoesNotFit(t *testing.T) {
 	assert.Contains(t, less, "keeping each layer's input")
 }
 
+// A dry run prints the plan that the run has, and neither loads nor leaves anything.
+func TestDryRun(t *testing.T) {
+	pairs := file(t, "pairs.jsonl", strings.Repeat(`{"question":"10+11=","chosen":"21","rejected":"7"}`+"\n", 8))
+	dir := filepath.Join(t.TempDir(), "run")
+	for _, args := range [][]string{
+		quick(t, dir),
+		{"dpo", "--model", "tiny", "--dataset", pairs, "--max-steps", "1", "--eval-size", "2", "--output-dir", dir, "--json"},
+		{"sft", "--model", "tiny", "--dataset", sums(t, 20), "--max-steps", "1", "--output-dir", dir, "--json"},
+	} {
+		dry := ok(t, append(args, "--dry-run")...)
+		assert.NoDirExists(t, dir, "%s: nothing was written", args[0])
+		plan := summary(t, dry)
+		assert.Equal(t, true, plan["fits"])
+		assert.Contains(t, dry.err, "nothing was loaded or written")
+		assert.Equal(t, plan["arena_planned_bytes"], summary(t, ok(t, args...))["arena_planned_bytes"], args[0])
+		assert.Contains(t, bad(t, append(args, "--dry-run")...), "holds a run already", "a new run could not begin there")
+		require.NoError(t, os.RemoveAll(dir))
+	}
+	small := rltrain(t, "", quick(t, dir, "--dry-run", "--memory-limit", "8MiB")...)
+	assert.Equal(t, exitFailed, small.code)
+	assert.Equal(t, false, summary(t, small)["fits"])
+	assert.Contains(t, small.err, "--memory-limit is 8.00 MiB")
+	text := ok(t, "sft", "--model", "tiny", "--dataset", sums(t, 20), "--dry-run", "--output-dir", dir)
+	assert.Contains(t, text.out, "activations")
+	assert.Contains(t, bad(t, quick(t, dir, "--dry-run", "--reward", "exact:gold")...), "no column gold", "what a run would refuse")
+	assert.NoDirExists(t, dir)
+	ok(t, quick(t, dir)...)
+	assert.Contains(t, bad(t, "grpo", "--model", "tiny", "--dataset", pairs, "--reward", "exact", "--resume", dir, "--dry-run"), "--dry-run has no effect with --resume")
+}
+
 func TestRewardTestHoldsTheContract(t *testing.T) {
 	data := sums(t, 3)
 	r := ok(t, "reward", "test", "--reward", "exact", "--dataset", data)
@@ -126,7 +158,12 @@ func TestRewardTestHoldsTheContract(t *testing.T) {
 }
 
 func TestRunsOfAnEmptyFolder(t *testing.T) {
-	r := ok(t, "runs", filepath.Join(t.TempDir(), "none"))
+	r := rltrain(t, "", "runs", filepath.Join(t.TempDir(), "none"))
+	assert.Equal(t, exitFailed, r.code)
+	assert.Contains(t, r.err, "there is no folder")
+	t.Chdir(t.TempDir())
+	assert.Contains(t, ok(t, "runs").err, "holds no runs", "nobody named that folder")
+	r = ok(t, "runs", t.TempDir())
 	assert.Empty(t, r.out)
 	assert.Contains(t, r.err, "holds no runs")
 	r = rltrain(t, "hi\n", "chat", "--runs", t.TempDir())

@@ -13,8 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -39,6 +39,15 @@ func main() {
 type errUsage struct{ error }
 
 func usage(format string, args ...any) error { return errUsage{fmt.Errorf(format, args...)} }
+
+// mistake is what is wrong with a command line, or with a file that is not there: the line may be right, and the
+// code is that of every absent file.
+func mistake(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errUsage{err}
+}
 
 // errStopped is a run that was stopped and can go on: exit code 3.
 type errStopped struct{ dir string }
@@ -146,24 +155,10 @@ type commands struct {
 
 type versionCmd struct{}
 
-// Run prints the module's version and revision as the Go tool recorded them.
+// Run prints what was built from what.
 func (versionCmd) Run(c *console) error {
-	fmt.Fprintln(c.out, "rltrain", version())
+	fmt.Fprintln(c.out, "rltrain", launch.Version())
 	return nil
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	text := info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" && len(s.Value) >= 12 && !strings.Contains(text, s.Value[:12]) {
-			text += " " + s.Value[:12]
-		}
-	}
-	return strings.TrimSpace(text + " " + info.GoVersion)
 }
 
 func newParser(tree *commands, c *console, options ...kong.Option) (*kong.Kong, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +29,44 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	assert.Equal(t, 5, g.MaxSteps, "the environment is stronger than the file")
 	assert.Equal(t, 7, g.LoraR, "the flag is stronger than both, underscores and all")
 	assert.Equal(t, []string{"length:at_most=3,unit=words", "math"}, g.Reward, "a comma belongs to the reward")
+}
+
+// Arguments of a schedule come as JSON, or as a mapping in a file; a run follows them, and its config.yaml gives them back.
+func TestSchedulerKwargs(t *testing.T) {
+	inFile := file(t, "c.yaml", "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs:\n  num_decay_steps: 2\n  decay_type: linear\n")
+	dir := filepath.Join(t.TempDir(), "run")
+	ok(t, quick(t, dir, "--config", inFile, "--learning-rate", "1", "--eval-size", "0", "--dry-run")...)
+	ok(t, quick(t, dir, "--config", inFile, "--eval-size", "0", "--warmup-steps", "1")...)
+	raw, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	require.NoError(t, err)
+	var rates []float64
+	for _, line := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
+		var m map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &m))
+		rates = append(rates, m["learning_rate"].(float64))
+	}
+	assert.Equal(t, []float64{0, 1e-3, 1e-3, 5e-4}, rates, "one step up, one on top, two down")
+	g, err := parsed(t, "grpo", "--config", filepath.Join(dir, "config.yaml"))
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"num_decay_steps": 2, "decay_type": "linear"}`, g.LrSchedulerKwargs)
+	g, err = parsed(t, "grpo", "--config", inFile, "--lr-scheduler-kwargs", `{"num_decay_steps": 5}`)
+	require.NoError(t, err)
+	assert.Equal(t, `{"num_decay_steps": 5}`, g.LrSchedulerKwargs)
+
+	data := sums(t, 20)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--lr-scheduler-type", "warmup_stable_decay"}, "needs num_decay_steps"},
+		{[]string{"--lr-scheduler-kwargs", `{"num_cycles": 2}`}, "linear does not read num_cycles"},
+		{[]string{"--lr-scheduler-kwargs", `num_cycles`}, "no JSON object"},
+		{[]string{"--lr-scheduler-type", "cosine_with_min_lr", "--min-lr-rate", "0.1", "--lr-scheduler-kwargs", `{"min_lr_rate": 0.2}`}, "give one of them"},
+	} {
+		r := rltrain(t, "", append([]string{"sft", "--model", "tiny", "--dataset", data, "--output-dir", dir + "2"}, c.args...)...)
+		assert.Equal(t, exitUsage, r.code)
+		assert.Contains(t, r.err, c.want)
+	}
 }
 
 func TestFileMistakesNameLineAndNearest(t *testing.T) {
@@ -97,6 +136,7 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{[]string{"grpo", "--report_to", "none"}, "TensorBoard events"},
 		{[]string{"sft", "--model_name_or_path=x"}, "say --model"},
 		{[]string{"grpo", "--vllm_mode", "colocate"}, "sampling runs in this process"},
+		{[]string{"grop"}, "no command is called grop. Did you mean grpo?"},
 		{[]string{"gropo"}, "no command is called gropo. Did you mean grpo?"},
 		{[]string{"grpo", "--dataset", data, "--reward", "exact"}, "--model is missing"},
 		{[]string{"grpo", "--model", "tiny", "--reward", "exact"}, "--dataset is missing"},
@@ -137,15 +177,40 @@ func TestUsageMistakesExitWithTwo(t *testing.T) {
 		{[]string{"eval", "--model", "tiny", "--dataset", data, "--reward", "exact", "--compare-base"}, "--compare-base needs an --adapter"},
 		{[]string{"dpo", "--model", "tiny", "--dataset", data, "--discopop-tau", "1"}, "--discopop-tau has no effect"},
 		{[]string{"tokenize", "--model", "tiny", "--skip-special"}, "--skip-special is for --decode"},
-		{[]string{"resume", t.TempDir()}, "is not a run"},
-		{append(base, "--resume", "--output-dir", filepath.Join(t.TempDir(), "none")), "leave --resume out to begin a new one there"},
-		{append(base, "--resume", filepath.Join(t.TempDir(), "none")), "there is no folder"},
-		{[]string{"resume", filepath.Join(t.TempDir(), "none")}, "there is no folder"},
 	} {
 		r := rltrain(t, "", c.args...)
 		assert.Contains(t, r.err, c.want, "%v", c.args)
 		assert.Equal(t, exitUsage, r.code, "%v\n%s", c.args, r.err)
 		assert.Empty(t, r.out, "stdout is for data: %v", c.args)
+	}
+}
+
+// A command line that names what is not there is no wrong usage, whatever it names: scripts tell the two apart.
+func TestWhatIsAbsentExitsWithOne(t *testing.T) {
+	data, none := sums(t, 3), filepath.Join(t.TempDir(), "none")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"resume", t.TempDir()}, "is not a run"},
+		{[]string{"resume", none}, "there is no folder"},
+		{[]string{"grpo", "--model", "tiny", "--dataset", data, "--reward", "exact", "--resume", "--output-dir", none}, "leave --resume out to begin a new one there"},
+		{[]string{"grpo", "--model", "tiny", "--dataset", data, "--reward", "exact", "--resume", none}, "there is no folder"},
+		{[]string{"grpo", "--config", none}, "--config"},
+		{[]string{"grpo", "--model", "tiny", "--dataset", none, "--reward", "exact"}, "does not exist"},
+		{[]string{"grpo", "--model", none, "--dataset", data, "--reward", "exact"}, "does not exist"},
+		{[]string{"grpo", "--model", "tiny", "--adapter", none, "--dataset", data, "--reward", "exact"}, none},
+		{[]string{"eval", "--model", "tiny", "--dataset", data, "--reward", "py:" + none + ".py:f"}, "none.py"},
+		{[]string{"eval", "--model", "tiny", "--dataset", data, "--reward", "exact", "--chat-template", none}, "--chat-template"},
+		{[]string{"tokenize", "--model", none}, "does not exist"},
+		{[]string{"export", none, "--output", none + "2"}, "there is no folder"},
+		{[]string{"reward", "test", "--reward", "exact", "--dataset", none}, "does not exist"},
+		{[]string{"runs", none}, "there is no folder"},
+		{[]string{"plan", "--model", none}, "does not exist"},
+	} {
+		r := rltrain(t, "", c.args...)
+		assert.Contains(t, r.err, c.want, "%v", c.args)
+		assert.Equal(t, exitFailed, r.code, "%v\n%s", c.args, r.err)
 	}
 }
 
@@ -173,6 +238,7 @@ func TestHelpIsOnStandardOutput(t *testing.T) {
 		assert.Empty(t, r.err)
 	}
 	assert.Contains(t, ok(t, "version").out, "rltrain")
+	assert.Equal(t, ok(t, "version").out, ok(t, "--version").out)
 }
 
 func TestHelpIsTheManual(t *testing.T) {

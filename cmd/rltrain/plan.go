@@ -29,7 +29,7 @@ type planCmd struct {
 
 // Help is the manual's long text.
 func (planCmd) Help() string {
-	return "Reads the model's description, not its weights, and prints the bytes that a run will take, line by line: the arena, which a run takes exactly, and the program with its heap, as a bound for the resident memory of the process. The dataset is not known here: a run adds what its rows take. A run refuses to begin if its plan does not fit. Exit code 1 if it does not fit here."
+	return "Reads the model's description, not its weights, and prints the bytes that a run will take, line by line: the arena, which a run takes exactly, and the program with its heap, as a bound for the resident memory of the process. The dataset is not known here, and a run adds what its rows take: with --dry-run a command that trains prints the plan of just that run. A run refuses to begin if its plan does not fit. Exit code 1 if it does not fit here."
 }
 
 func (p *planCmd) check(c *console) error {
@@ -70,9 +70,10 @@ func (p *planCmd) Run(c *console) error {
 		seqs := min(p.MaxNumSeqs, 8)
 		s.planEngine(infer.Options{MaxModelLen: length, MaxSeqs: seqs, MaxBatchedTokens: max(256, seqs), Pages: paged.PagesFor(length) * seqs})
 		s.planProgram(launch.Working{})
-		return p.print(c, s)
+		return printPlan(c, s, p.JSON)
 	}
 	t := &training{c: c, command: p.Command, model: p.modelOptions, lora: p.loraOptions, session: s}
+	t.run.DryRun, t.run.JSON = true, p.JSON
 	t.optim.GradientCheckpointing, t.needsReference = p.GradientCheckpointing, p.Command == "dpo"
 	if err := t.trained(); err != nil {
 		return err
@@ -82,12 +83,9 @@ func (p *planCmd) Run(c *console) error {
 		return err
 	}
 	if _, err := t.fit(engine); err != nil {
-		if p.JSON {
-			p.print(c, s)
-		}
 		return err
 	}
-	return p.print(c, s)
+	return printPlan(c, s, p.JSON)
 }
 
 // size fills in what the command's micro-batch needs.
@@ -122,9 +120,10 @@ func (p *planCmd) size(t *training) (*infer.Options, error) {
 	return nil, nil
 }
 
-func (p *planCmd) print(c *console, s *session) error {
-	if p.JSON {
-		return json.NewEncoder(c.out).Encode(struct {
+// printPlan writes the plan on standard output, and fails where it does not fit.
+func printPlan(c *console, s *session, asJSON bool) error {
+	if asJSON {
+		err := json.NewEncoder(c.out).Encode(struct {
 			Precision string        `json:"precision"`
 			Items     []launch.Item `json:"items"`
 			Planned   int64         `json:"planned_bytes"`
@@ -133,6 +132,10 @@ func (p *planCmd) print(c *console, s *session) error {
 			Available int64         `json:"available_bytes"`
 			Fits      bool          `json:"fits"`
 		}{s.source.Files.Precision().String(), s.plan.Items, s.plan.Total(), s.plan.Arena(), s.plan.Before, s.budget.Bytes, s.plan.Fit(s.budget) == nil})
+		if err != nil {
+			return err
+		}
+		return s.plan.Fit(s.budget)
 	}
 	if err := s.plan.Write(c.out, s.budget); err != nil {
 		return err

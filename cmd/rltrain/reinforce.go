@@ -73,6 +73,9 @@ func (r *reinforcement) prepare() error {
 	if err != nil {
 		return err
 	}
+	if err := r.rehearse(fmt.Sprintf("%d prompts", len(r.train))); err != nil {
+		return err
+	}
 	if err := r.openLog(func(ids []int32) string { return r.judge.Tokenizer.Decode(ids, false) }); err != nil {
 		return err
 	}

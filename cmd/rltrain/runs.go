@@ -16,6 +16,9 @@ type runsCmd struct {
 
 // Run lists runs, newest first.
 func (r runsCmd) Run(c *console) error {
+	if r.Runs != launch.DefaultRuns && !exists(r.Runs) {
+		return fmt.Errorf("there is no folder %s; runs are in %s unless --runs said otherwise", r.Runs, launch.DefaultRuns)
+	}
 	list, err := launch.Runs(r.Runs)
 	if err != nil {
 		return err

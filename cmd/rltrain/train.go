@@ -85,6 +85,9 @@ func (t *training) fit(engine *infer.Options) (*infer.Options, error) {
 			last = t.session.plan
 		}
 	}
+	if t.run.DryRun && t.run.JSON {
+		return nil, printPlan(t.c, t.session, true)
+	}
 	last.Write(t.c.talk, t.session.budget)
 	return nil, last.Fit(t.session.budget)
 }

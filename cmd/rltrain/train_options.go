@@ -50,6 +50,7 @@ type optimizerOptions struct {
 	LearningRate              float64 `help:"Peak of the schedule. Default with an adapter: grpo 1e-4, dpo 5e-5, sft 2e-4; with --full: 1e-6, 5e-7, 2e-5." placeholder:"RATE" group:"optimizer"`
 	LrSchedulerType           string  `help:"linear, cosine, cosine_with_restarts, cosine_with_min_lr, polynomial, inverse_sqrt, constant, constant_with_warmup, …" default:"linear" placeholder:"NAME" group:"optimizer"`
 	MinLrRate                 float64 `help:"Lowest rate as a share of the peak, for schedules with a minimum." placeholder:"SHARE" group:"optimizer"`
+	LrSchedulerKwargs         string  `help:"Further arguments of the schedule by transformers' names, as JSON: {\"num_decay_steps\": 20}." placeholder:"JSON" group:"optimizer"`
 	WarmupSteps               int     `help:"Steps over which the rate grows from 0." placeholder:"N" group:"optimizer"`
 	WarmupRatio               float64 `help:"The same as a share of all steps." placeholder:"SHARE" group:"optimizer"`
 	WeightDecay               float64 `help:"Decay of matrices, decoupled." placeholder:"RATE" group:"optimizer"`
@@ -69,6 +70,13 @@ const maxCount = 1 << 30
 func (o optimizerOptions) check(c *console) error {
 	if c.flags["max-steps"] && o.MaxSteps > 0 && c.flags["num-train-epochs"] {
 		return usage("--num-train-epochs has no effect with --max-steps; give one of them")
+	}
+	args, err := rl.ParseScheduleArgs(o.LrSchedulerKwargs)
+	if err != nil {
+		return errUsage{err}
+	}
+	if args.MinLRRate != 0 && o.MinLrRate != 0 {
+		return usage("--min-lr-rate has no effect with min_lr_rate in --lr-scheduler-kwargs; give one of them")
 	}
 	if o.WarmupSteps > 0 && o.WarmupRatio > 0 {
 		return usage("--warmup-ratio has no effect with --warmup-steps; give one of them")
@@ -94,9 +102,17 @@ func (o optimizerOptions) adamW() rl.AdamWOptions {
 	return rl.AdamWOptions{Beta1: o.AdamBeta1, Beta2: o.AdamBeta2, Eps: o.AdamEpsilon, WeightDecay: o.WeightDecay, MaxGradNorm: o.MaxGradNorm}
 }
 
+// schedule is for options that check has passed.
 func (o optimizerOptions) schedule() rl.ScheduleOptions {
+	args, err := rl.ParseScheduleArgs(o.LrSchedulerKwargs)
+	if err != nil {
+		panic(err)
+	}
+	if o.MinLrRate != 0 {
+		args.MinLRRate = o.MinLrRate
+	}
 	return rl.ScheduleOptions{Type: o.LrSchedulerType, LearningRate: o.LearningRate, WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio,
-		TotalSteps: o.MaxSteps, Args: rl.ScheduleArgs{MinLRRate: o.MinLrRate}}
+		TotalSteps: o.MaxSteps, Args: args}
 }
 
 // resolve fills in what depends on other options: the rate, and the steps of the epochs when a step
@@ -127,10 +143,14 @@ type runOptions struct {
 	SaveSteps      int    `help:"Write a checkpoint every N steps; 0: only at the end or when stopped." default:"20" placeholder:"N" group:"run"`
 	SaveTotalLimit int    `help:"Checkpoints to keep; 0: all." default:"2" placeholder:"N" group:"run"`
 	LoggingSteps   int    `help:"Print a line every N steps." default:"1" placeholder:"N" group:"run"`
-	JSON           bool   `help:"End standard output with the run's summary as one line of JSON." name:"json" group:"run"`
+	DryRun         bool   `help:"Check options, rewards and every row, print the memory that the run would take, and stop: nothing is loaded or written." group:"run"`
+	JSON           bool   `help:"End standard output with the run's summary as one line of JSON; with --dry-run, with the plan." name:"json" group:"run"`
 }
 
 func (o runOptions) check() error {
+	if o.DryRun && o.Resume != "" {
+		return usage("--dry-run has no effect with --resume: a run that goes on takes what it took before")
+	}
 	return checks(
 		between("save-steps", o.SaveSteps, 0, maxCount, "0 saves at the end only"),
 		between("save-total-limit", o.SaveTotalLimit, 0, maxCount, "0 keeps all"),

@@ -23,7 +23,7 @@ import (
 // noEffect are options that change where, how fast or how loud a run is, but not one bit of its
 // result: a resumed run may have other ones.
 var noEffect = []string{"model", "adapter", "runs", "threads", "memory_limit", "save_steps", "save_total_limit", "logging_steps",
-	"gradient_checkpointing", "reward_timeout", "max_num_seqs", "dataset"}
+	"gradient_checkpointing", "reward_timeout", "max_num_seqs", "dataset", "dry_run"}
 
 // errDone ends a command that found its work done: exit code 0.
 var errDone = errors.New("the run is done")
@@ -66,7 +66,7 @@ func (t *training) findCheckpoint() error {
 		return usage("--output-dir %s has no effect with --resume %s: the run goes on in its own folder", t.run.OutputDir, dir)
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return usage("--resume: there is no folder %s; name the folder of a run (rltrain runs lists them), or leave --resume out to begin a new one there", dir)
+		return fmt.Errorf("--resume: there is no folder %s; name the folder of a run (rltrain runs lists them), or leave --resume out to begin a new one there", dir)
 	}
 	if err := free(dir); err != nil {
 		return err
@@ -163,6 +163,23 @@ func (t *training) openLog(text func([]int32) string) error {
 		return err
 	}
 	return t.held.WriteEvaluation(dir)
+}
+
+// rehearse ends a --dry-run, after all checks that need no weights: it prints the plan and returns errDone.
+func (t *training) rehearse(rows string) error {
+	if !t.run.DryRun {
+		return nil
+	}
+	if dir := t.run.OutputDir; dir != "" {
+		if err := checks(free(dir), rl.Vacant(dir)); err != nil {
+			return err
+		}
+	}
+	if err := printPlan(t.c, t.session, t.run.JSON); err != nil {
+		return err
+	}
+	t.c.talk.say("dry run: %s, %d steps, on %s, precision %s; nothing was loaded or written", rows, t.optim.MaxSteps, t.session.backend.Name(), t.session.source.Files.Precision())
+	return errDone
 }
 
 // newDir is a folder name that is not taken: command, model and time.

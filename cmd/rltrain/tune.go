@@ -26,6 +26,9 @@ func (u *tuning) run(ctx context.Context) error {
 	if _, err := u.fit(nil); err != nil {
 		return err
 	}
+	if err := u.rehearse(fmt.Sprintf("%d rows", u.rows)); err != nil {
+		return err
+	}
 	tok := u.session.source.Files.Tokenizer
 	if err := u.openLog(func(ids []int32) string { return tok.Decode(ids, false) }); err != nil {
 		return err

@@ -82,7 +82,7 @@ func TestDemoResumes(t *testing.T) {
 	assert.Equal(t, want["adapter_sha256"], got["adapter_sha256"])
 	assert.Equal(t, want["eval_after"], got["eval_after"])
 	none := rltrain(t, "", "resume", "--runs", runs)
-	assert.Equal(t, exitUsage, none.code)
+	assert.Equal(t, exitFailed, none.code)
 	assert.Contains(t, none.err, "is unfinished")
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/alecthomas/kong"
+
 	"graft/cmd/internal/launch"
 	"graft/infer"
 	"graft/infer/paged"
@@ -50,6 +52,8 @@ type flags struct {
 	MaxLoraRank              int          `help:"Highest rank of an adapter loaded at run time; 0: 16." placeholder:"R" group:"Engine:"`
 	Threads                  int          `help:"Threads that compute; 0: all. Results do not depend on it." placeholder:"N" group:"Engine:"`
 	MemoryLimit              launch.Bytes `help:"Most memory the plan may take, as 4GiB; default: what is available now." placeholder:"SIZE" group:"Engine:"`
+
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 // check refuses numbers out of range and fills in defaults that depend on others.

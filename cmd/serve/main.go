@@ -40,7 +40,7 @@ type errUsage struct{ error }
 
 func usage(format string, args ...any) error { return errUsage{fmt.Errorf(format, args...)} }
 
-// exit is how kong ends the program from inside a parse: help.
+// exit is how kong ends the program from inside a parse: help and version.
 type exit int
 
 // run is the program: it never calls os.Exit, so tests run it in their own process.
@@ -102,7 +102,7 @@ func (f *flags) parse(args []string, out io.Writer) error {
 		kong.Name("serve"),
 		kong.Description(description),
 		launch.Variables(),
-		kong.Vars{"auto_precision": launch.Answering.Precision().String()},
+		kong.Vars{"auto_precision": launch.Answering.Precision().String(), "version": "serve " + launch.Version()},
 		kong.Writers(out, out),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 110}),

@@ -272,6 +272,17 @@ func TestMistakes(t *testing.T) {
 }
 
 // The plan is what is taken: nothing more fits into the arena, and nothing is left over.
+// The version is printed, and an environment variable does not ask for it.
+func TestVersion(t *testing.T) {
+	t.Setenv("GRAFT_VERSION", "1")
+	var out, errs bytes.Buffer
+	require.Equal(t, exitDone, run([]string{"--version"}, &out, &errs, nil))
+	require.Contains(t, out.String(), "serve ")
+	out.Reset()
+	require.Equal(t, exitFailed, run([]string{"--model", "none.gguf"}, &out, &errs, nil))
+	require.Empty(t, out.String())
+}
+
 func TestPlanIsExact(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "tuned")
 	adapterFolder(t, root)

@@ -17,7 +17,7 @@ func Variables() kong.Option {
 
 func nameVariables(node *kong.Node) {
 	for _, flag := range node.Flags {
-		if flag.Name == "help" || len(flag.Envs) > 0 {
+		if flag.Name == "help" || flag.Name == "version" || len(flag.Envs) > 0 {
 			continue
 		}
 		names := []string{"GRAFT_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))}
