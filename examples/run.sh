@@ -43,8 +43,15 @@ summary 's["steps"] == 2 and s["mismatch_tokens"] == 0'
 show "gsm8k" rltrain grpo "${small[@]}" --dataset examples/gsm8k/train.jsonl --eval-dataset examples/gsm8k/test.jsonl \
 	--reward math --reward '0.2*regex:(?m)^#### -?[0-9][0-9,.]*\s*$'
 summary 's["steps"] == 2 and s["mismatch_tokens"] == 0'
-show "preference" rltrain dpo --model tiny --max-steps 3 --max-length 64 --json --dataset examples/preference/train.jsonl
-summary 's["steps"] == 3'
+show "preference: questions" rltrain eval --model tiny --dataset examples/preference/questions.jsonl --max-samples 64 --reward exact --temperature 1 \
+	--max-completion-length 6 --completions "$work/answers.jsonl"
+show "preference: pairs" go run examples/preference/generate.go pairs examples/preference/questions.jsonl "$work/answers.jsonl"
+show "preference" rltrain dpo --model tiny --per-device-train-batch-size 32 --learning-rate 1e-4 --max-steps 40 --output-dir "$work/runs/preference" \
+	--json --dataset examples/preference/train.jsonl
+summary 's["steps"] == 40 and s["eval_after"] > s["eval_before"]'
+show "preference: eval" rltrain eval --model tiny --adapter "$work/runs/preference" --dataset examples/preference/test.jsonl --reward exact \
+	--max-completion-length 6 --compare-base --json
+summary 's["verdict"] == "better"'
 
 show "reward test: gold answers" rltrain reward test --reward math --dataset examples/gsm8k/test.jsonl
 show "reward_exec" rltrain grpo "${small[@]}" --dataset examples/arithmetic/train.jsonl --reward "exec:go run examples/reward_exec/reward.go"
